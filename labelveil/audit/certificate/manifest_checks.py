@@ -45,7 +45,7 @@ _LONGEST_RATIO = 80
 @each(lambda evidence: evidence.manifest.randomizers)
 def weights_check(evidence: Evidence, randomizer: StatedRandomizer) -> Check:
     rows = weights_of(randomizer)
-    wrong = sum(sum(row) != WORDS or min(row) < 0 for row in rows)
+    wrong = sum(sum(row) != WORDS for row in rows)  # of words, which have no sign
     outputs = len(randomizer.channel.get("outputs", []))
     cells = evidence.manifest.group(randomizer.labels).cells
     inputs = len(randomizer.channel["row_of"])

@@ -91,3 +91,44 @@ def test_shares_that_are_stated_are_found() -> None:
         rows[again] = rows[again - 777]
         seen += rows_apart.agreement(rows_apart.Rows.from_outputs(rows)).exceeds
     assert seen >= 16
+
+
+def test_a_rare_event_is_seen_with_the_stated_probability() -> None:
+    for runs, times in ((100, 1), (5000, 3), (10, 10)):
+        chance = power.rarest_seen(runs, times)
+        assert binom.sf(times - 1, runs, chance) == pytest.approx(0.95)
+    assert math.isinf(power.rarest_seen(9, 10))
+    assert power.rarest_seen(100, power=0.5) == pytest.approx(1 - 0.5**0.01)
+
+
+def test_a_share_is_where_its_mean_passes_the_threshold_nearly_always() -> None:
+    """1.645 deviations above it; what is certain may not be enough."""
+    assert power.least_share(10.0, 4.0, 20.0) == pytest.approx((10 + 1.6448536 * 2) / 20)
+    assert power.least_share(10.0, 0.0, 10.0) == 1.0
+    assert math.isinf(power.least_share(10.0, 0.01, 10.0))
+
+
+def test_a_condition_begins_to_hold_between_two_ends() -> None:
+    for at in (0.002, 0.37, 29.0):
+        found = power.least(lambda value, at=at: value >= at, 1e-3, 30.0)  # type: ignore[misc]
+        assert found == pytest.approx(at, rel=1e-4)
+        assert found >= at
+    assert math.isinf(power.least(lambda value: value > 30, 1e-3, 30.0))
+
+
+def test_the_least_epsilon_that_refutes_a_claim() -> None:
+    """So many guesses are right with 95 % at it, and as many refute the claim."""
+    for claimed, guesses in ((1.0, 5000), (0.5, 300)):
+        true = power.detectable_epsilon(claimed, guesses, 1e-6)
+        least = int(power.critical(np.array([guesses]), claimed, 1e-6)[0])
+        assert binom.sf(least - 1, guesses, guess_probability(true)) == pytest.approx(0.95)
+    assert math.isinf(power.detectable_epsilon(5.0, 10, 1e-6))
+    assert guess_probability(math.log(3), 4) == pytest.approx(0.5)
+
+
+def test_bernstein_solves_its_equation() -> None:
+    """t² = 2 ln(1/α) (v + b t / 3)."""
+    for variance, largest, alpha in ((9.0, 1.0, 1e-6), (0.5, 0.25, 0.01)):
+        t = float(power.bernstein_threshold(variance, largest, alpha))
+        assert t**2 == pytest.approx(2 * math.log(1 / alpha) * (variance + largest * t / 3))
+    assert power.bernstein_threshold(np.array([1.0, 4.0]), 1.0, 0.1).shape == (2,)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,7 +17,13 @@ from labelveil.commands.cli import main
 from labelveil.common.arrays import Floats
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError, PrivacyError
-from labelveil.common.guarantees import epsilon_at, guarantee_from_json, subsampled_gaussian
+from labelveil.common.guarantees import (
+    Adjacency,
+    ApproximateDP,
+    epsilon_at,
+    guarantee_from_json,
+    subsampled_gaussian,
+)
 from labelveil.common.guarantees.gaussian import gaussian_sigma
 from labelveil.common.guarantees.pld import PrivacyLoss
 from labelveil.comparison import central as baselines
@@ -173,3 +182,108 @@ def test_compare_puts_them_in_one_table(tmp_path: Path, run_command: RunCommand)
     ):
         assert message in compare(*bad, "--out", str(tmp_path / "other")).error
         assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("rows", "rate", "steps"),
+    [
+        (100, 1.0, 25),
+        (255, 1.0, 25),
+        (1024, 0.25, 100),
+        (16_000, 1 / 16, 400),
+        (64_000, 1 / 16, 400),
+        (81_920, 1 / 20, 500),
+        (4_096_000, 1 / 1000, 1000),
+    ],
+)
+def test_steps_follow_from_the_number_of_rows(rows: int, rate: float, steps: int) -> None:
+    """A sixteenth, of 256 to 4,096 rows; 25 passes, of a thousand steps at most."""
+    suited = PrivateSteps.suited_to(rows)
+    assert (suited.rate, suited.steps) == (pytest.approx(rate), steps)
+    assert (suited.clip, suited.learning_rate) == (1.0, 4e-3)
+
+
+def test_the_sum_of_a_sample_is_divided_by_its_expected_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two steps of half the rows: how far a weight goes, and of which the average is told."""
+    monkeypatch.setattr(torch.optim, "Adam", lambda params, lr: torch.optim.SGD(params, lr=lr))
+    monkeypatch.setattr(baselines, "noise_multiplier", lambda *given: 1e-9)
+    told: list[Any] = []
+    monkeypatch.setattr(baselines, "spent_epsilon", lambda *given: told.append(given) or 0.5)
+    rows, labels = np.ones((40, 1)), np.full(40, 5.0)  # clipped to 1
+    steps = PrivateSteps(0.5, 1, clip=0.25, learning_rate=0.1)
+    trained = train_privately(rows, labels, 1.0, 1e-6, seeded_entropy(3), (), steps)
+    words = seeded_entropy(3).words("DP-SGD", 0, 2) >> np.uint64(1)
+    before = baselines._network(1, (), int(words[1]))
+    generator = torch.Generator().manual_seed(int(words[0]))
+    sample = int((torch.rand(40, generator=generator) < 0.5).sum())
+    weight, bias = (each.detach().item() for each in before.parameters())
+    # every row's gradient is 2 (w + b - 1) (1, 1), clipped to a norm of 0.25
+    slope = 2 * (weight + bias - 1)
+    step = math.copysign(min(0.25, abs(slope) * math.sqrt(2)) / math.sqrt(2), slope)
+    moved = weight - 0.1 * sample / 20 * step
+    assert trained.module[0].weight.item() == pytest.approx(moved, abs=1e-6)  # type: ignore[index]
+    assert told == [(steps, 1e-9, 1e-6)]
+    assert trained.guarantee == ApproximateDP.of(0.5, 1e-6, Adjacency.ADD_REMOVE)
+    assert trained.noise_multiplier == 1e-9
+    assert trained.predict(np.full((3, 1), 1e6)).tolist() == pytest.approx(
+        [math.copysign(1.0, trained.module[0].weight.item())] * 3  # type: ignore[index]
+    )
+
+
+def test_steps_get_shorter_along_a_cosine(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates: list[float] = []
+
+    class Recorded(torch.optim.SGD):
+        def step(self, *given: Any, **named: Any) -> Any:
+            rates.append(self.param_groups[0]["lr"])
+            return super().step(*given, **named)
+
+    monkeypatch.setattr(torch.optim, "Adam", lambda params, lr: Recorded(params, lr=lr))
+    monkeypatch.setattr(baselines, "noise_multiplier", lambda *given: 1.0)
+    monkeypatch.setattr(baselines, "spent_epsilon", lambda *given: 1.0)
+    steps = PrivateSteps(1.0, 4, learning_rate=0.5)
+    train_privately(np.ones((9, 1)), np.zeros(9), 1.0, 1e-6, seeded_entropy(0), (), steps)
+    assert rates == pytest.approx([0.25 * (1 + math.cos(math.pi * at / 4)) for at in range(4)])
+
+
+def test_a_baseline_is_given_scaled_labels_and_told_of_in_their_units(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Labels of 0 … 12 as -1 … 1, features as dense columns, the budget as it is."""
+    features, labels = _table(60)
+    given: dict[str, Any] = {}
+
+    def private(
+        rows: Floats, scaled: Floats, epsilon: float, delta: float, entropy: Any, hidden: Any
+    ) -> Any:
+        given.update(rows=rows, scaled=scaled, budget=(epsilon, delta), hidden=hidden)
+        predict = lambda queried: np.full(len(queried), 0.5)  # noqa: E731
+        guarantee = ApproximateDP.of(1, 1e-5, Adjacency.ADD_REMOVE)
+        return SimpleNamespace(predict=predict, guarantee=guarantee, noise_multiplier=1.2345)
+
+    monkeypatch.setattr(baselines, "train_privately", private)
+    predict = partial(
+        central_predictions, "dp-sgd", features, labels, features[:7],
+        key="z", hidden=[9, 8], bounds=(0, 12), epsilon=2.0, delta=1e-5,
+    )  # fmt: skip
+    found = predict()
+    assert found.predictions.tolist() == [9.0] * 7
+    assert found.chosen == "DP-SGD, noise multiplier 1.23"
+    assert given["scaled"] == pytest.approx(labels / 6 - 1)
+    assert (given["budget"], given["hidden"]) == ((2.0, 1e-5), (9, 8))
+    assert given["rows"][:, -1].tolist() == [1.0] * 60
+    for name in ("dp-sgd", "feature-aware-gaussian"):
+        with pytest.raises(ConfigError, match=f"{name} needs a delta above 0; pass --delta 1e-6"):
+            partial(predict.func, name, *predict.args[1:])(**predict.keywords | {"delta": None})
+    process = partial(predict.func, "feature-aware-gaussian", *predict.args[1:])
+    found = process(**predict.keywords | {"epsilon": 40.0, "delta": 0.1})
+    assert found.chosen.split()[1:3] == ["directions,", "quantile"]
+    assert epsilon_at(found.guarantee, 0.1) == pytest.approx(40.0, rel=1e-3)
+    assert found.predictions.shape == (7,)
+    ridge = partial(predict.func, FEATURE_AWARE_RIDGE, *predict.args[1:])
+    found = ridge(**predict.keywords | {"delta": None, "epsilon": 1e6})
+    assert np.mean((found.predictions - labels[:7]) ** 2) < 0.2 * np.var(labels)
+    assert found.chosen.startswith("ridge, shape ")
+    assert epsilon_at(found.guarantee, 0.0) == pytest.approx(1e6)

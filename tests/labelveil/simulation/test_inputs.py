@@ -170,3 +170,65 @@ def test_what_columns_mean_can_be_said_to_a_simulation(small: Any, tmp_path: Pat
     with pytest.raises(DataError, match="has no column 'spnt'"):
         read_inputs(small(**csv, columns={"spnt": "number"}))
     assert read_inputs(small(key="id", columns={"x": "category"})).columns == {"x": "category"}
+
+
+def test_strata_are_beside_labels_whose_keys_stand_in_another_order(
+    small: Any, tmp_path: Path
+) -> None:
+    """By canonical keys; of a repeated event the first row counts, and others know of none."""
+    labels = pl.DataFrame({"id": ["c", "a", "z", "b"], "y": [1.0, 2.0, 3.0, 4.0]})
+    labels.write_parquet(tmp_path / "labels.parquet")
+    features = pl.DataFrame(
+        {"id": ["a", "b", "c", "a"], "x": [1, 2, 3, 4], "at": ["u", "v", "w", "q"]}
+    )
+    features.write_parquet(tmp_path / "features.parquet")
+    files = {name: tmp_path / f"{name}.parquet" for name in ("labels", "features")}
+    inputs = read_inputs(small(**files, key="id", strata="at"))
+    assert inputs.labels.rows() == [
+        ("c", 1.0, "w"), ("a", 2.0, "u"), ("z", 3.0, None), ("b", 4.0, "v"),
+    ]  # fmt: skip
+    assert inputs.strata == ("q", "u", "v", "w")
+
+
+def test_files_that_lack_the_key_or_repeat_it_are_named(small: Any, tmp_path: Path) -> None:
+    population = tmp_path / "population.parquet"
+    pl.DataFrame({"other": ["a"]}).write_parquet(population)
+    with pytest.raises(DataError, match=r"population\.parquet has no column 'id'"):
+        read_inputs(small(key="id", population=population))
+    pl.DataFrame({"id": ["a", "a"]}).write_parquet(population)
+    with pytest.raises(DataError, match=r"population\.parquet lists an event twice"):
+        read_inputs(small(key="id", population=population))
+    twice = pl.DataFrame({"id": ["a", "b", "a"], "x": [1, 2, 3]})
+    twice.write_parquet(tmp_path / "features.parquet")
+    features = {"features": tmp_path / "features.parquet", "submit_population": True}
+    with pytest.raises(DataError, match=r"features\.parquet lists an event twice"):
+        read_inputs(small(key="id", **features))
+    table = pl.DataFrame({"id": ["a"], "key": [1.0], "y": [1.0], "x": [2]})
+    table.write_parquet(tmp_path / "all.parquet")
+    both = {"label": ["key:0:1", "y:0:1"], "lower": None, "upper": None}
+    with pytest.raises(DataError, match="a label of several cannot be called 'key'"):
+        read_inputs(small(key="id", **both))
+
+
+def test_cells_of_features_keep_their_text(small: Any, tmp_path: Path) -> None:
+    """What they mean the features party finds from all of them: a code may begin with zeros."""
+    path = tmp_path / "all.csv"
+    path.write_text("\n".join(["id,y,zip", *(f"e{at},{at % 3},0{at % 5}12" for at in range(40))]))
+    inputs = read_inputs(small(labels=path, features=path, key="id"))
+    assert inputs.features["zip"].dtype == pl.String
+    assert inputs.features["zip"][0] == "0012"
+    assert set(inputs.columns) == {"zip"}
+
+
+@pytest.mark.parametrize(
+    ("ends", "binary"), [((0, 1), True), ((0, 2), False), ((1, 2), True), ((0.5, 1.5), False)]
+)
+def test_labels_of_two_values_are_whole_and_one_apart(
+    small: Any, tmp_path: Path, ends: tuple[float, float], binary: bool
+) -> None:
+    pl.DataFrame({"id": ["a", "b"], "x": [1, 2], "y": [0, 1]}).write_parquet(
+        tmp_path / "all.parquet"
+    )
+    settings = small(key="id", lower=ends[0], upper=ends[1])
+    (label,) = settings.label_columns
+    assert read_inputs(settings).binary(label) is binary

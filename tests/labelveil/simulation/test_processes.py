@@ -21,6 +21,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "sys.stdout.flush()\n"
         "if what == 'refuse': sys.exit('error: epsilon=-1 must be > 0')\n"
         "if what == 'crash': raise RuntimeError('lost')\n"
+        "if what == 'bytes': sys.stdout.buffer.write(b'caf\\xe9 lost\\n'); sys.exit(2)\n"
         "if what == 'stay': signal.pause()\n"
         "if what == 'wait': print('told' if sys.stdin.readline() else 'left alone')\n"
     )
@@ -39,6 +40,11 @@ def test_a_crash_names_its_last_line_and_the_log(module: str, tmp_path: Path) ->
         run_party(module, ["crash"], tmp_path, log)
     assert str(log) in str(caught.value)
     assert "Traceback" in log.read_text()
+
+
+def test_last_words_of_any_bytes_are_told(module: str, tmp_path: Path) -> None:
+    with pytest.raises(StageFailed, match="exit code 2: caf\ufffd lost"):
+        run_party(module, ["bytes"], tmp_path, tmp_path / "bytes.log")
 
 
 def test_what_a_party_prints_is_kept_without_colours(

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import warnings
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +20,9 @@ from labelveil.common.errors import DataError, LabelveilError
 from labelveil.common.mechanisms.group_sums import NO_GROUP
 from labelveil.feature_party.model.encoding import Encoder
 from labelveil.feature_party.schema import Stated
+from labelveil.feature_party.training.holdout import draw_holdout
 from labelveil.simulation import Settings, run_simulation
+from labelveil.simulation.inputs import read_inputs
 from labelveil.simulation.settings import GROUPS
 from tests.commands import RunCommand
 from tests.labelveil.simulation.test_settings import RIGHT
@@ -191,3 +196,108 @@ def test_what_to_ask_follows_from_events_and_epsilon(
     said = "codes, as" if ask == "codes" else "sums over groups, as they tell"
     assert said in capfd.readouterr().err
     assert said in decided.decision_facts["decision"]
+
+
+class Learned:
+    """In place of a model that rounds of sums have taught: what it was given, and 40 of all."""
+
+    miss = 7.0
+    points = 40.0
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
+        self.given: dict[str, Any] = {}
+        self.asked: list[np.ndarray[Any, Any]] = []
+        self.encoder = SimpleNamespace(encode=lambda table: table)
+        self.pages: list[Any] = []
+
+        def learn(*given: Any, **named: Any) -> Iterator[Any]:
+            self.given = {**dict(enumerate(given)), **named}
+            for number in range(rounds):
+                warnings.warn(f"round {number}", stacklevel=1)
+                yield SimpleNamespace(model=self, answers=())
+
+        def exactly(labels: Any, question: Any, *, epsilon: float) -> Any:
+            self.asked.append(np.asarray(labels))
+            return SimpleNamespace(question=question, epsilon=epsilon)
+
+        def score(self: Any, answer: Any) -> Any:
+            return answer.epsilon
+
+        for name, value in {
+            "labelveil.feature_party.groups.rounds.learn_in_rounds": learn,
+            "labelveil.simulation.sums.group_sums": exactly,
+            "labelveil.feature_party.groups.scoring.ScoreQuestion.score": score,
+            "labelveil.feature_party.pipeline.sums.facts_of": lambda answers, model: {},
+            "labelveil.feature_party.pipeline.sums.scored_facts": lambda score: {"at": score},
+            "labelveil.feature_party.report.sums.write_sums_report": (
+                lambda path, page: self.pages.append((path, page))
+            ),
+        }.items():
+            monkeypatch.setattr(name, value)
+
+    def distributions(self, table: pl.DataFrame) -> Any:
+        return SimpleNamespace(points=np.full(table.height, self.points))
+
+
+def test_a_run_of_sums_asks_of_the_training_events_and_scores_the_others(
+    events: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the model is: what rounds are given, and the figures of one that always says 40."""
+    learned = Learned(monkeypatch, rounds=2)
+    settings = settings_of(events, seed=4, holdout=0.3, epsilon=0.5)
+    outcome = run_simulation(settings)
+    truth = read_inputs(settings).truth["label"].to_numpy()
+    held = draw_holdout(ROWS, 0.3, 4)
+    training = np.delete(np.arange(ROWS), held)
+    table, lattice, epsilon, answer = (learned.given[at] for at in range(4))
+    features = pl.read_parquet(settings.features).drop("id")
+    assert table.equals(features[training])
+    assert (lattice.lower, lattice.upper, epsilon) == (0, 100, 0.5)
+    assert (learned.given["shares"], learned.given["seed"]) == ([0.4, 0.6], 4)
+    rows = np.array([5, 2])
+    assert answer(rows, None).epsilon == 0.5
+    assert learned.asked[-1].tolist() == truth[training[rows]].tolist()
+    assert learned.asked[0].tolist() == truth[held].tolist()
+    metrics = outcome.metrics
+    between = truth * lattice.steps / 100
+    assert {name: metrics[name] for name in (
+        "at", "epsilon", "epsilon_prior", "epsilon_labels", "rows", "training_rows", "seed",
+        "points", "labels_between", "warnings",
+    )} == {
+        "at": 0.5, "epsilon": 0.5, "epsilon_prior": 0.0, "epsilon_labels": 0.5, "rows": ROWS,
+        "training_rows": training.size, "seed": 4, "points": lattice.steps + 1,
+        "labels_between": int((np.abs(between - np.rint(between)) > 1e-9).sum()),
+        "warnings": ["round 1"],  # those of the last model
+    }  # fmt: skip
+    assert metrics["test_mse"] == pytest.approx(np.mean((truth[held] - 40) ** 2))
+    assert metrics["test_mae"] == pytest.approx(np.mean(np.abs(truth[held] - 40)))
+    mean = truth[training].mean()
+    assert metrics["constant_mse"] == pytest.approx(np.mean((truth[held] - mean) ** 2))
+    assert {"prepare", "round_1", "round_2", "score"} == set(metrics["timings"])
+    assert "nonprivate_mse" not in metrics
+    written = pl.read_parquet(events / "out" / "predictions.parquet")
+    assert written["key"].to_list() == [f"e{i}" for i in range(ROWS)]
+    assert written["prediction"].unique().to_list() == [40.0]
+    assert json.loads((events / "out" / "metrics.json").read_text()) == metrics
+    ((path, page),) = learned.pages
+    assert (path, outcome.report) == ((events / "out" / "report.html"),) * 2
+    assert (page.label, page.lattice) == ("y", lattice)
+    assert not (events / "out" / "label_party").exists()
+
+
+def test_a_run_of_sums_is_set_beside_true_labels(
+    events: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learned = Learned(monkeypatch, rounds=1)
+    settings = settings_of(events, rounds="1", nonprivate=True)
+    taught = np.arange(ROWS // 5) * 1.0
+    monkeypatch.setattr("labelveil.simulation.sums._on_true_labels", lambda *given: taught)
+    outcome = run_simulation(settings)
+    truth = read_inputs(settings).truth["label"].to_numpy()[draw_holdout(ROWS, 0.2, 0)]
+    assert outcome.metrics["nonprivate_mse"] == pytest.approx(np.mean((truth - taught) ** 2))
+    assert learned.given["shares"] == [1.0]
+    (events / "ideal.json").write_text('{"test_mse": 2.5}')
+    again = settings.model_copy(update={"overwrite": True})
+    outcome = run_simulation(again, lambda: events / "ideal.json")
+    assert outcome.metrics["nonprivate_mse"] == 2.5
+    assert "nonprivate" in outcome.metrics["timings"]

@@ -1,0 +1,788 @@
+"""Tails, thresholds and sums of the attacks, worked out a second time by enumeration or loops."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from labelveil.audit.attacks import laws
+from labelveil.audit.attacks.every_label import (
+    Counts,
+    all_runs,
+    every_label,
+    pair_suspects,
+    pilot_runs,
+    rare_suspects,
+)
+from labelveil.audit.attacks.exact_channel import WORDS, certify, count_weights
+from labelveil.audit.attacks.implementation import (
+    byte_equality_check,
+    mantissa_check,
+    permutation_check,
+    sources_of,
+    static_check,
+)
+from labelveil.audit.attacks.one_run import (
+    OneRun,
+    draw_secrets,
+    learn_guesser,
+    one_run,
+    rare_event,
+    score,
+    uniform,
+)
+from labelveil.audit.attacks.replay import (
+    Published,
+    Replay,
+    function_check,
+    range_check,
+    replay,
+    sensitivity_check,
+    support_check,
+)
+from labelveil.audit.attacks.rows_apart import (
+    Rows,
+    agreement,
+    cells_of,
+    commonest_share,
+    find_repeat,
+    influence,
+    influence_in_calls,
+    largest_sum,
+    window_rows,
+)
+from labelveil.audit.attacks.two_noises import correlation, same_noise_check, seeds_check
+from labelveil.audit.attacks.two_steps import event_probability, histogram_event, joint_audit
+from labelveil.audit.attacks.views import bit_patterns, lowest_set_bit, views_of
+from labelveil.audit.power import (
+    bernstein_threshold,
+    clopper_pearson_upper,
+    guess_probability,
+    one_run_bound,
+)
+from labelveil.audit.verdict import Verdict
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import ConfigError
+from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
+from labelveil.common.release.manifest import Manifest
+from tests.common.release.releases import make_release
+from tests.effort import effort
+
+PASS, FAIL, UNKNOWN = Verdict.PASS, Verdict.FAIL, Verdict.NOT_CHECKABLE
+RNG = np.random.default_rng
+
+
+def test_outputs_are_compared_with_each_binomial_law() -> None:
+    counts = np.array([[40, 60], [75, 25]])
+    stated = np.array([[0.5, 0.5], [0.5, 0.5]])
+    tails = [
+        min(stats.binom.cdf(n, 100, 0.5), stats.binom.sf(n - 1, 100, 0.5)) for n in (40, 60, 75, 25)
+    ]
+    p, label, output = laws.output_probability(counts, stated)
+    assert p == pytest.approx(2 * 4 * min(tails))
+    assert (label, output) in ((1, 0), (1, 1))
+    assert laws.output_probability(np.array([[50, 50]]), stated[:1])[0] == 1.0
+    for runs, tests, law in ((1000, 8, 0.2), (300, 2, 0.0)):
+        least = laws.detectable_probability(runs, tests, 1e-6, law)
+        critical = next(
+            n for n in range(runs + 1) if stats.binom.sf(n - 1, runs, law) <= 1e-6 / (2 * tests)
+        )
+        assert stats.binom.sf(critical - 1, runs, least) == pytest.approx(0.95)
+    assert laws.detectable_probability(3, 1, 1e-6, 0.5) == 1.0
+
+
+def discrete_laplace(scale: float, reach: int) -> tuple[np.ndarray[Any, Any], ...]:
+    values = np.arange(-reach, reach + 1)
+    mass = np.exp(-np.abs(values) / scale)
+    return values, mass / mass.sum()
+
+
+@pytest.mark.parametrize("scale", [0.7, 3.0])
+def test_bounds_on_noise_are_the_least_exponentials(scale: float) -> None:
+    """Chernoff's bound over a grid of rates, with moments summed from the law's table."""
+    values, mass = discrete_laplace(scale, int(80 * scale) + 20)
+
+    def least(total: float, cells: int, rates: np.ndarray[Any, Any]) -> float:
+        moments = (mass * np.exp(np.outer(rates, np.abs(values)))).sum(axis=1)
+        return float(np.exp(min(0.0, (cells * np.log(moments) - rates * total).min())))
+
+    for factor in (0.3, 0.9, 1.2, 2.0):
+        mean = float(mass @ np.abs(values))
+        noise = np.full(50, factor * mean)
+        little, much = laws.noise_probability(noise, scale)
+        down = -np.geomspace(1e-4 / scale, 50, 4000)
+        up = np.linspace(0, 0.98 / scale, 4000)
+        assert little == pytest.approx(least(noise.sum(), 50, down), rel=1e-3, abs=1e-12)
+        assert much == pytest.approx(least(noise.sum(), 50, up), rel=1e-3, abs=1e-12)
+        assert (little == 1.0) is (factor > 1)
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_a_shift_of_noise_to_one_side_is_improbable(sign: int) -> None:
+    """By Chernoff's bound of Σ x/s, whose moments are summed from each law's table."""
+    scales = np.array([0.8, 2.0, 5.0])
+    noise = sign * np.array([4.0, 6.0, 30.0])
+    total = float(np.abs((noise / scales).sum()))
+    best = math.inf
+    for rate in np.linspace(0.01, 0.99, 99):
+        moment = 0.0
+        for scale in scales:
+            values = np.arange(-int(4000 * scale), int(4000 * scale) + 1)
+            turned = np.exp((rate * values - np.abs(values)) / scale).sum()
+            moment += math.log(turned / np.exp(-np.abs(values) / scale).sum())
+        best = min(best, moment - rate * total)
+    assert laws.shift_probability(noise, scales) == pytest.approx(2 * math.exp(best), rel=1e-3)
+    assert laws.shift_probability(np.array([1.0, -1.0]), np.array([2.0, 2.0])) == 1.0
+
+
+def test_each_aspect_of_noise_has_its_own_tail() -> None:
+    scale = 2.5
+    values, mass = discrete_laplace(scale, 400)
+    noise = np.array([[0, 2, -1], [0, 4, 3], [0, -6, 5], [1, 8, -2]])
+    tails = laws.noise_tails(noise, scale)
+    even = float(mass[values % 2 == 0].sum())
+    zero = float(mass[values == 0][0])
+
+    def two_sided(count: int, runs: int, chance: float) -> float:
+        low = sum(stats.binom.pmf(k, runs, chance) for k in range(count + 1))
+        high = sum(stats.binom.pmf(k, runs, chance) for k in range(count, runs + 1))
+        return min(1.0, 2 * min(low, high))
+
+    assert tails["how many even"] == pytest.approx(two_sided(8, 12, even))
+    assert tails["how many positive"] == pytest.approx(two_sided(6, 9, 0.5))
+    # three of four in the first cell, of three cells
+    assert tails["how often no noise in one cell"] == pytest.approx(
+        min(1.0, 3 * stats.binom.sf(2, 4, zero))
+    )
+    assert (tails["so little"], tails["so much"]) == laws.noise_probability(noise, scale)
+    same = np.full((30, 4), 1)
+    places = np.minimum((8 * np.cumsum(mass)).astype(int), 7)
+    where = places[values == 1][0]
+    chance = float(mass[places == where].sum())
+    assert laws.noise_tails(same, scale)["such a shape"] == pytest.approx(
+        min(1.0, 8 * two_sided(120, 120, chance)), rel=1e-6
+    )
+
+
+def test_noise_that_is_too_narrow_is_found_from_the_stated_share_on() -> None:
+    scale, cells = 10.0, 400
+    least = laws.detectable_narrowness(cells, scale, 1e-6)
+    for share, found in ((least * 1.02, True), (least * 0.98, False)):
+        values, mass = discrete_laplace(scale * (1 - share), 900)
+        mean = float(mass @ np.abs(values))
+        spread = math.sqrt(float(mass @ values**2.0) - mean**2)
+        most = mean + stats.norm.isf(0.05) * spread / math.sqrt(cells)
+        assert (laws.noise_probability(np.full(cells, most), scale)[0] < 1e-6) is found
+    assert math.isinf(laws.detectable_narrowness(3, scale, 1e-6))
+
+
+def test_noise_of_many_tables_is_judged_at_a_shared_level() -> None:
+    """Six aspects of each kind of table share a millionth, and n groups of tables that."""
+    rng = RNG(0)
+    drawn = np.rint(rng.laplace(0, 20, (8, 30))).astype(np.int64)
+    tables = [("counts", 20.0, row) for row in drawn]
+    right = laws.noise_check(tables, tried="Tried.", spent=0.5, claimed=0.5)
+    assert right.verdict is PASS
+    assert right.tried.startswith("Tried. What remained")
+    assert "in counts of 30 cells of scale 20" in right.found
+    assert right.found.endswith("Stated scales spend 0.5 of ε = 0.5.")
+    assert f"{1e-6 / 6:.2g} would be refuted" in right.found
+    assert right.confidence == 1 - 1e-6
+    assert right.power[0].fault == "share by which noise is too narrow"
+    assert right.power[0].least == laws.detectable_narrowness(240, 20.0, 1e-6 / 6)
+    more = laws.noise_check([*tables, ("other", 9.0, drawn[0])], tried="", groups=4)
+    assert f"{1e-6 * 2 / (12 * 4):.2g} would be refuted" in more.found
+    assert laws.noise_check(tables, tried="", spent=0.6, claimed=0.5).verdict is FAIL
+    assert laws.noise_check(tables, tried="", spent=0.6).verdict is PASS
+    still = drawn * (np.arange(30) != 4)
+    many = [("counts", 20.0, row) for row in np.tile(still, (4, 1))]
+    found = laws.noise_check(many, tried="")
+    assert found.verdict is FAIL
+    assert "how often no noise in one cell" in found.found
+    assert ("cells that never have noise", 1.0) in [(p.fault, p.least) for p in found.power]
+    narrow = [("counts", 20.0, row // 3) for row in np.tile(drawn, (4, 1))]
+    assert laws.noise_check(narrow, tried="").verdict is FAIL
+
+
+def with_counts(counts: list[int], **changed: Any) -> Manifest:
+    manifest, _, _ = make_release(50, points=40)
+    prior = manifest.prior.model_copy(update={"noisy_counts": counts, **changed})
+    return manifest.model_copy(update={"priors": [prior]})
+
+
+def test_histograms_with_one_noise_are_told_by_their_equal_cells() -> None:
+    """Two noises of scale s differ by 0 with a probability that is summed here."""
+    first = with_counts([*range(40)], scale="3")
+    _, mass = discrete_laplace(3.0, 300)
+    chance = float((mass**2).sum())
+    needed = next(n for n in range(41) if stats.binom.sf(n - 1, 40, chance) <= 1e-6)
+    for same in (0, needed - 1, needed, 40):
+        other = with_counts([i if i < same else i + 100 for i in range(40)], scale="3")
+        found, (power,) = laws.same_histograms(first, [other], 1e-6)
+        assert found is (same >= needed)
+        assert power.least == needed
+        # of two that are compared each has half of the level
+        apart = with_counts([i + 100 for i in range(40)], scale="3")
+        twice, _ = laws.same_histograms(first, [apart, other], 1e-6)
+        assert twice is bool(stats.binom.sf(same - 1, 40, chance) < 0.5e-6)
+    for nothing in (
+        with_counts([*range(39)], scale="3"),
+        with_counts([*range(40)], noise="randomized-response"),
+        first,
+    ):
+        assert laws.same_histograms(first, [nothing], 1e-6) == (False, ())
+    wider = with_counts([*range(40)], scale="300")
+    _, (power,) = laws.same_histograms(first, [wider], 1e-6)
+    assert power.least == needed  # the narrower noise is the more often alike
+
+
+@settings(max_examples=effort(15, 200))
+@given(st.data())
+def test_a_sampler_is_counted_to_the_last_word(data: st.DataObject) -> None:
+    """Whole channels of any cuts: runs of words that are longer than a stratum are all found."""
+    longer = st.integers(1 << 53, WORDS - (1 << 53))
+    rows = []
+    for _ in range(data.draw(st.integers(1, 3))):
+        cuts = sorted(data.draw(st.sets(longer, max_size=3)))
+        edges = [0, *cuts, WORDS]
+        if min(b - a for a, b in itertools.pairwise(edges)) < 1 << 53:
+            return
+        rows.append(edges)
+    outputs = data.draw(st.permutations([7, 3, 9, 1]))
+
+    def sampler(labels: Any, words: Any) -> Any:
+        label = int(labels[0])
+        inner = np.array(rows[label][1:-1], dtype=np.uint64)
+        return np.array(outputs)[np.searchsorted(inner, words, side="right")]
+
+    counted = count_weights(sampler, len(rows), 1 << 12)
+    for edges, weights in zip(rows, counted.weights, strict=True):
+        sizes = dict.fromkeys(counted.outputs, 0)
+        for at, (a, b) in enumerate(itertools.pairwise(edges)):
+            sizes[outputs[at]] += b - a
+        assert weights == tuple(sizes[value] for value in counted.outputs)
+    assert list(counted.outputs) == sorted(counted.outputs)
+
+
+@given(st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=1, max_size=4))
+def test_the_worst_ratio_is_the_largest_of_all(rows: list[list[int]]) -> None:
+    found = certify(rows, 1)
+    worst, excluded = Fraction(1), False
+    for column in zip(*rows, strict=True):
+        for high, low in itertools.permutations(column, 2):
+            if low:
+                worst = max(worst, Fraction(high, low))
+            excluded |= high > 0 == low
+    assert found.ratio == (None if excluded else worst)
+    assert found.holds is (not excluded and worst <= Fraction(math.e))
+    column = [row[found.output] for row in rows]
+    if not excluded and worst > 1:
+        assert Fraction(max(column), min(column)) == worst
+    if excluded:
+        assert math.isinf(found.epsilon)
+        assert min(column) == 0 < max(column)
+
+
+def test_same_bytes_are_asked_for_three_times() -> None:
+    answers = iter([b"a", b"a", b"b"])
+    found = byte_equality_check(lambda: next(answers))
+    digest = hashlib.sha256(b"a").hexdigest()
+    assert found.verdict is FAIL
+    assert found.found == f"2 of 3 answers are different; SHA-256 {digest[:16]}…"
+    assert found.details["sha256"] == [digest, digest, hashlib.sha256(b"b").hexdigest()]
+    assert byte_equality_check(lambda: b"a").found == (
+        f"All answers are the same bytes, SHA-256 {digest[:16]}…."
+    )
+
+
+def test_rank_correlation_is_that_of_a_table() -> None:
+    rng = RNG(1)
+    labels = rng.permutation(400).astype(float)
+    found = permutation_check(labels)
+    expected = stats.spearmanr(labels, np.arange(400)).statistic
+    assert found.details["correlation"] == pytest.approx(expected)
+    assert found.details["p"] == pytest.approx(2 * stats.norm.sf(abs(expected) * math.sqrt(399)))
+    assert found.verdict is PASS
+    least = (stats.norm.isf(0.5e-6) + stats.norm.isf(0.05)) / math.sqrt(399)
+    assert found.power[0].least == pytest.approx(least)
+    assert permutation_check(np.sort(labels)).verdict is FAIL
+    assert permutation_check(np.sort(labels)[::-1]).verdict is FAIL
+    assert abs(permutation_check(np.repeat([0.0, 1.0], 10)).details["correlation"]) > 0.5
+
+
+def test_many_distinct_outputs_are_noise_in_floating_point() -> None:
+    secrets = draw_secrets(4000)
+    few = mantissa_check(np.resize(np.arange(100.0), 4000), secrets, 1.0)
+    assert (few.verdict, few.details["distinct_outputs"]) == (PASS, 100)
+    many = mantissa_check(np.resize(np.arange(101.0), 4000), secrets, 1.0)
+    assert many.verdict is FAIL
+    assert many.found.startswith("101 distinct outputs in 4,000: noise in floating point.")
+    # sums with wide noise have as many values as one likes, all of them whole
+    assert mantissa_check(np.arange(4000) % 101, secrets, 1.0).verdict is PASS
+    told = mantissa_check(secrets.astype(float), secrets, 1.0)
+    assert told.verdict is FAIL
+
+
+def test_uses_of_generators_are_named_by_their_lines(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_text(
+        "import numpy as np\nimport random\nfrom torch import rand as r, ones\n"
+        "import numpy.random as nr\n\nx = np.random.rand()\ny = nr.default_rng\nz = np.zeros(2)\n"
+    )
+    found = static_check([path], "it")
+    assert found.verdict is FAIL
+    assert sorted(found.details["uses"]) == [
+        "a.py:2 random", "a.py:3 torch.rand", "a.py:4 numpy.random", "a.py:6 np.random",
+        "a.py:6 np.random.rand", "a.py:7 nr.default_rng",
+    ]  # fmt: skip
+    path.write_text("import randomness\nfrom torch import random_split, ones\n")
+    clean = static_check([path], "it")
+    assert (clean.verdict, clean.found) == (PASS, "No use was found.")
+    assert "1 source files of it" in clean.tried
+    assert static_check([], "it").verdict is UNKNOWN
+
+
+def test_sources_are_followed_into_what_both_parties_share() -> None:
+    found = {"/".join(path.parts[-3:]) for path in sources_of("labelveil.label_party.release")}
+    assert any(name.endswith("label_party/release/run.py") for name in found)
+    assert any(name.endswith("common/entropy.py") for name in found)
+    assert not any("feature_party" in name for name in found)
+    with pytest.raises(ConfigError, match="package 'nosuchpackage' is not installed"):
+        sources_of("nosuchpackage")
+
+
+def test_a_score_counts_guesses_that_were_made() -> None:
+    found = score(np.array([0, 1, -1, 1, 0]), np.array([0, 0, 1, 1, 1]), 2)
+    assert (found.correct, found.guesses, found.tests) == (2, 4, 2)
+    assert found.bound == one_run_bound(2, 4, 0.5e-6)
+    drawn = uniform(1000)
+    assert drawn.min() >= 0
+    assert 0.9 < drawn.max() < 1
+    assert len(np.unique(drawn)) == 1000
+    assert set(draw_secrets(500, 3).tolist()) == {0, 1, 2}
+
+
+def test_a_guesser_acts_on_outputs_that_tell() -> None:
+    """Outputs 1 and 2 are of one secret each, 0 of both: there is no guess for it."""
+    secrets = np.array([0, 1] * 500)
+    outputs = np.where(np.arange(1000) % 4 < 2, 0, 1 + secrets)
+    guesser = learn_guesser(outputs, secrets, 9000)
+    assert guesser(np.array([0, 1, 2, 7])).tolist() == [-1, 0, 1, -1]
+    assert str(guesser) == "output, 2 of 4 values"
+    assert guesser.known == one_run_bound(500, 500, 0.05)
+    assert guesser.expected == pytest.approx(one_run_bound(4500, 4500, 1e-6))
+    # where a share must be guessed, what few records tell does not decide
+    rare = np.where(np.arange(1000) < 20, 1 + secrets, 0)
+    assert learn_guesser(rare, secrets, 1000)(np.array([0])).tolist() != [-1]
+    assert learn_guesser(rare, secrets, 1000, least=0.0)(np.array([0])).tolist() == [-1]
+    runs = one_run(outputs, secrets)
+    assert [(run.correct, run.guesses) for run in runs] == [(450, 450)]
+    run, event = rare_event(outputs, secrets)
+    assert event.startswith("output, ")
+    assert run.tests == 1
+
+
+def message(
+    noisy: tuple[int, ...], channel: str = "c", scale: int = 4, epsilon: float = 0.5
+) -> Any:
+    return Published(noisy, Fraction(scale), Fraction(epsilon), channel)
+
+
+def test_a_histogram_moves_by_two_at_most_and_pays_for_it() -> None:
+    def moved(a: tuple[int, ...], b: tuple[int, ...], **more: Any) -> Any:
+        return sensitivity_check(Replay((message(a, **more),), (message(b, **more),), a))
+
+    right = moved((3, 1), (2, 2))
+    assert (right.verdict, right.bound, right.claimed) == (PASS, 0.5, 0.5)
+    assert (
+        "The counts move by 2 in L1 under noise of stated scale 4: that spends 0.5." in right.found
+    )
+    assert moved((3, 1), (2, 2), scale=3).verdict is FAIL
+    assert moved((3, 1), (2, 2), scale=5).bound == 0.4
+    assert moved((3, 1), (1, 2), scale=100).verdict is FAIL  # by three
+    none = moved((3, 1), (2, 2), scale=0)
+    assert (none.verdict, none.bound) == (FAIL, math.inf)
+    # the smallest scale and claim of all messages count, and the largest move
+    both = (message((3, 1)), message((3, 1), scale=9, epsilon=0.25))
+    found = sensitivity_check(Replay(both, (message((3, 1)), message((2, 2))), (3, 1)))
+    assert (found.claimed, found.bound) == (0.25, 0.5)
+
+
+def test_a_channel_is_a_function_of_what_was_shown() -> None:
+    def of(releases: list[Any], neighbours: list[Any]) -> Any:
+        return function_check(Replay(tuple(releases), tuple(neighbours), (1, 1)))
+
+    a, b = (1, 2), (2, 1)
+    right = of([message(a), message(b, "d")], [message(a), message((9, 9), "z")])
+    assert (right.verdict, right.bound) == (PASS, 0.0)
+    assert right.found.startswith("1 histograms coincided; 0 of them")
+    other = of([message(a), message(b, "d")], [message(a), message(b, "e")])
+    assert (other.verdict, other.bound) == (FAIL, math.inf)
+    assert other.found.startswith("2 histograms coincided; 1 of them")
+    assert of([message(a), message(a, "d")], [message(a)]).verdict is FAIL
+    apart = of([message(a)], [message(b)])
+    assert (apart.verdict, apart.bound) == (UNKNOWN, None)
+
+
+def test_every_cell_moves() -> None:
+    still = support_check(Replay((message((1, 5)), message((2, 5))), (), (1, 5)))
+    assert (still.verdict, still.bound, still.details["still"]) == (FAIL, math.inf, [1])
+    assert "1 of 2 cells never move (cells [1])" in still.found
+    moving = support_check(Replay((message((1, 5)), message((2, 6))), (), (1, 5)))
+    assert (moving.verdict, moving.bound) == (PASS, 0.0)
+    assert moving.tried.startswith("2 releases")
+
+
+def test_a_replay_swaps_one_label_under_the_same_noise() -> None:
+    seen: list[tuple[list[float], int]] = []
+
+    def release(labels: Any, entropy: Any) -> Any:
+        seen.append((labels.tolist(), int(entropy.words("x", 0, 1)[0])))
+        return message(tuple(np.bincount(labels.astype(int), minlength=3)))
+
+    found = replay(release, np.array([0.0, 0.0, 2.0]), 1, 1.0, 2)
+    assert [labels for labels, _ in seen] == [[0, 0, 2]] * 2 + [[0, 1, 2]] * 2
+    assert [word for _, word in seen] == [
+        int(seeded_entropy(seed).words("x", 0, 1)[0]) for seed in (0, 1, 0, 1)
+    ]
+    assert found.truth == (2, 0, 1)
+    assert found.scale == 4
+
+
+def test_labels_beyond_a_bound_are_tried_on_both_sides() -> None:
+    asked: list[float] = []
+
+    def clipped(labels: Any, entropy: Any) -> Any:
+        asked.extend(np.unique(labels).tolist())
+        return np.clip(labels, 2, 4)
+
+    found = range_check(clipped, 2.0, 4.0)
+    assert (found.verdict, found.bound) == (PASS, 0.0)
+    assert sorted(set(asked)) == [-18.0, 2.0, 4.0, 24.0]
+    assert found.found == "0 of 64 outputs differ."
+    low = range_check(lambda labels, entropy: np.minimum(labels, 4), 2.0, 4.0)
+    assert (low.verdict, low.bound, low.found) == (FAIL, math.inf, "32 of 64 outputs differ.")
+
+
+def test_starts_that_repeat_are_counted() -> None:
+    digests = [b"a"] * 3 + [b"b"] * 2 + [bytes([n]) for n in range(20)]
+    found = seeds_check(digests, 64, "forks")
+    assert (found.verdict, found.bound) == (FAIL, math.inf)
+    assert found.details == {"starts": 25, "repeated": 3}
+    assert "3 of them repeat another's noise, one up to 3 times" in found.found
+    seeds = float(found.found.rpartition("about ")[2].split()[0].replace(",", ""))
+    # as many seeds as are expected to show three repeats
+    assert 25 - seeds * (1 - (1 - 1 / seeds) ** 25) == pytest.approx(3, abs=0.1)
+    right = seeds_check([bytes([n]) for n in range(100)], 64, "forks")
+    assert (right.verdict, right.bound, right.found) == (PASS, 0.0, "No two drew the same noise.")
+    # 100 starts show N seeds twice with 95 % where 100 · 99 / (2 ln 20) ≥ N
+    assert right.power[0].least == math.floor(math.log2(100 * 99 / (2 * math.log(20))))
+
+
+def test_a_stretch_of_equal_rows_is_longer_than_chance_makes_it() -> None:
+    share = float(guess_probability(1.0, 3))
+    rows = randomized_response_rows(3, 1.0)
+    channel = FiniteChannel(np.arange(3.0), np.arange(3.0), rows)
+    books: Any = type("Book", (), {"channels": [channel]})()
+    rng = RNG(2)
+    codes = rng.integers(0, 3, 5000)
+    chance = math.ceil(math.log(5000 / 1e-6) / -math.log(share))
+    for stretch in (chance - 1, chance):
+        again = (codes + 1) % 3
+        again[100 : 100 + stretch] = codes[100 : 100 + stretch]
+        found = same_noise_check(codes, again, books)
+        assert found.verdict is (FAIL if stretch >= chance else PASS)
+        assert found.found == f"The longest stretch of equal outputs is {stretch:,} rows."
+        assert found.power[0].least == chance
+    few = math.ceil(math.log(20 / 1e-6) / -math.log(share))  # of twenty rows, more than there are
+    assert few > 20
+    assert same_noise_check(codes[:20], codes[:20], books).verdict is UNKNOWN
+    assert same_noise_check(codes, (codes + 1) % 3, books).found.endswith("is 0 rows.")
+
+
+def test_noise_that_goes_with_a_row_is_named() -> None:
+    rng = RNG(3)
+    noise = rng.integers(-40, 41, (600, 3))
+    outputs = rng.integers(0, 2, (600, 5))
+    assert not correlation(noise, outputs).exceeds
+    outputs[:, 4] = noise[:, 1] > 0
+    found = correlation(noise, outputs)
+    assert found.exceeds
+    assert found.where == "row 4 and the sign of the noise on cell 1"
+    assert found.sums == 3 * 3 * 5
+    outputs[:, 4] = noise[:, 2] % 2
+    assert correlation(noise, outputs).where == "row 4 and whether the noise is odd on cell 2"
+    outputs[:, 4] = np.abs(noise[:, 0]) > np.median(np.abs(noise))
+    assert correlation(noise, outputs).where == "row 4 and whether the noise is large on cell 0"
+
+
+def test_two_labels_of_two_steps_spend_their_sum() -> None:
+    """One channel whatever the histogram: ε₁ = 2/scale and the channel's own ε₂ add up."""
+    rows = randomized_response_rows(2, 0.75)
+    channel = FiniteChannel(np.arange(2.0), np.arange(2.0), rows)
+    found = joint_audit(lambda noisy, counts: channel, Fraction(8), labels=2, rows=3, margin=1)
+    assert found.epsilon == pytest.approx(0.25 + 0.75, abs=1e-9)
+    # of 3 labels: 4 histograms, of which two have one neighbour and two have two; 6 · 6 messages
+    assert found.messages == 6 * 36
+    moved = np.subtract(found.data_set, found.neighbour)
+    assert sorted(moved.tolist()) == [-1, 1]
+    chance = event_probability(1.0, 0.5)
+    assert chance == pytest.approx(
+        (1 / (1 + math.exp(-0.5))) ** 2 * math.exp(0.5) / (math.exp(0.5) + 3)
+    )
+    runs = 20_000
+    event = histogram_event(Fraction(1), Fraction(1, 2), runs)
+    both = chance * (1 + math.exp(-1.5)) * runs / 2
+    # whole counts hit the closed half-lines a little more often
+    assert 0.95 * both < event.guesses < 1.6 * both
+    assert event.correct / event.guesses == pytest.approx(guess_probability(1.5), abs=0.05)
+
+
+def test_outputs_are_looked_at_as_they_are_sent() -> None:
+    floats = np.array([0.0, -0.0, 1.0, np.nan])
+    assert len(np.unique(bit_patterns(floats))) == 4
+    assert bit_patterns(np.array([1, 2])).tolist() == [1, 2]
+    few = np.resize(np.arange(5), 400)
+    views = {view.name: view for view in views_of(few)}
+    assert [*views] == ["output"]
+    assert views["output"].encode(np.array([4, 0, 9, -1])).tolist() == [4, 0, 5, 5]
+    assert views["output"].size == 6
+    many = RNG(4).random(1000)
+    named = {view.name: view for view in views_of(many)}
+    assert [*named] == ["quantile", "lowest set bit"]
+    codes = named["quantile"].encode(many)
+    assert named["quantile"].size == 64
+    assert np.bincount(codes, minlength=64).max() <= 17
+    assert np.array_equal(np.argsort(many)[:15], np.argsort(codes * 1.0 + many / 10)[:15])
+    repeated = np.repeat(np.arange(100.0), 8)
+    assert [view.name for view in views_of(repeated)] == ["output", "quantile", "lowest set bit"]
+    assert "output" not in {view.name for view in views_of(np.arange(100.0))}
+
+
+@pytest.mark.parametrize(
+    ("value", "bit"),
+    [(1.0, 0), (3.0, 0), (6.0, 1), (0.5, -1), (0.75, -2), (-40.0, 3), (1 + 2**-52, -52)],
+)
+def test_the_lowest_bit_of_a_float(value: float, bit: int) -> None:
+    assert lowest_set_bit(np.array([value])).tolist() == [100 + bit]
+    assert lowest_set_bit(np.array([2.0**60, 2.0**-200])).tolist() == [129, 0]
+
+
+def test_labels_are_ranked_by_what_tells_them_apart() -> None:
+    """Label 2 of four gives output 1 more often, and label 3 alone a rare one."""
+    view = views_of(np.resize(np.arange(3), 100))[0]
+    counts = Counts([view], 4)
+    for label, (zeros, ones, twos) in enumerate(
+        [(500, 500, 0), (500, 500, 0), (200, 800, 0), (495, 495, 10)]
+    ):
+        outputs = np.repeat([0, 1, 2], [zeros, ones, twos])
+        counts.add(np.full(1000, label), outputs)
+    assert counts.runs.tolist() == [1000] * 4
+    assert counts.tables[0][2].tolist() == [200, 800, 0, 0]
+    best = pair_suspects(counts, 100_000)
+    pairs = [(int(each.likely[0]), int(each.unlikely[0])) for each in best]
+    assert len(pairs) == len(set(pairs))
+    assert {(0, 3), (3, 0)} <= set(pairs)  # the outermost are always among them
+    by_pair = dict(zip(pairs, best, strict=True))
+    told = by_pair[0, 2] if (0, 2) in by_pair else by_pair[1, 2]
+    assert told.members.tolist()[:2] == [True, False]
+    # of 100,000 runs half are of either label: the bound at the gate that these rates give
+    right, wrong = 50_000 * 500.5 / 1001, 50_000 * 200.5 / 1001
+    lower = stats.beta.ppf(1e-6, right, wrong + 1)
+    assert told.score == pytest.approx(math.log(lower / (1 - lower)), rel=0.01)
+    assert [each.score for each in best] == sorted((each.score for each in best), reverse=True)
+    rare = rare_suspects(counts, 1.0)[0]
+    assert rare.likely.tolist() == [3]
+    assert rare.unlikely.tolist() == [0, 1, 2]
+    assert rare.members.tolist() == [False, False, True, False]
+    odds = math.e / 3
+    assert rare.score == pytest.approx(-math.log(stats.binom.sf(9, 10, odds / (1 + odds))))
+
+
+def test_pilots_grow_with_labels_and_no_more_than_twentyfold() -> None:
+    assert pilot_runs(1_000_000, 2) == 1_000_000
+    assert pilot_runs(1_000_000, 10) == 1_500_000
+    assert pilot_runs(1_000_000, 400) == 20_000_000
+    assert pilot_runs(10_000, 400) == 200_000
+    assert all_runs(1000, 2) == 1000 + 3 * 1000 + 1500
+
+
+def test_what_tells_labels_fully_is_found_with_its_runs() -> None:
+    drawn: list[int] = []
+
+    def sent(labels: Any) -> Any:
+        drawn.append(labels.size)
+        return labels.astype(np.int64)
+
+    found = every_label(sent, np.arange(3.0), 1.0, 2000)
+    assert drawn == [2000, 2000, 2000, 2000, 3000]
+    assert sum(drawn) == all_runs(2000, 3)
+    assert (found.pilot, found.piloted.tolist()) == (2000, [0, 1, 2])
+    assert len(found.tested) == 3
+    (suspect, run), *others = found.tested
+    assert found.bound == run.bound > 3
+    assert all(other.bound <= run.bound for _, other in others)
+    assert run.correct == run.guesses
+    assert run.tests == 3
+    assert found.shown == max(each.shown for _, each in found.tested)
+    assert suspect.members.any()
+    assert [power.fault.split()[0] for power in found.power] == ["excess", *["probability"] * 2]
+    assert all(power.least > 0 for power in found.power)
+    assert isinstance(run, OneRun)
+
+
+def test_outputs_are_put_in_cells() -> None:
+    assert cells_of(np.array([5, 5, 9, -1])).tolist() == [1, 1, 2, 0]
+    assert cells_of(np.arange(8)).tolist() == [*range(8)]
+    many = cells_of(np.arange(800) * 0.5)
+    assert np.bincount(many).tolist() == [100] * 8
+    kinds = np.array([0, 0, 1, 1, 1, 1])
+    rows = Rows.from_outputs(np.array([3, 4, 4, 4, 4, 3]), kinds)
+    assert rows.laws.tolist() == [[0.5, 0.5], [0.25, 0.75]]
+    assert rows.centred(np.array([0.0, 1.0])).tolist() == [-0.5, 0.5, 0.25, 0.25, 0.25, -0.75]
+    assert rows.variance(np.array([0.0, 1.0])) == pytest.approx(2 * 0.25 + 4 * 0.1875)
+    order = np.array([5, 0, 1, 2, 3, 4])
+    assert rows.reordered(order).cells.tolist() == [0, 0, 1, 1, 1, 1]
+    stated = Rows.by_laws(np.arange(16), np.zeros(16, np.int64), np.full((1, 16), 1 / 16))
+    assert stated.laws.tolist() == [[0.125] * 8]
+    assert stated.cells.tolist() == [at // 2 for at in range(16)]
+    assert stated.stated
+    assert not rows.stated
+
+
+def test_agreement_is_the_largest_autocovariance() -> None:
+    """By a loop over all lags, against Freedman's threshold for counted laws."""
+    rng = RNG(5)
+    codes, n = rng.integers(0, 3, 300), 300
+    rows = Rows.from_outputs(codes)
+    found = agreement(rows)
+    law = np.bincount(codes, minlength=3) / n
+    centred = np.eye(3)[codes] - law
+    sums = [abs(float((centred[:-lag] * centred[lag:]).sum())) for lag in range(1, n)]
+    assert found.size == pytest.approx(max(sums), rel=1e-3)
+    assert found.where == f"lag {int(np.argmax(sums)) + 1:,}"
+    assert found.sums == n - 1
+    spread = np.diag(law) - np.outer(law, law)
+    level = 1e-6 / (4 * (n - 1))
+    variance = 1.02 * n * float((spread**2).sum())
+    apart = 1 + 2 * math.sqrt(-math.log(level))
+    threshold = float(bernstein_threshold(variance, 2.0, level)) + 3 * apart**2
+    assert found.threshold == pytest.approx(threshold)
+    stated = agreement(Rows.by_laws(codes, np.zeros(n, np.int64), law[None]))
+    assert stated.threshold == pytest.approx(threshold - 3 * apart**2)
+    needed = threshold + stats.norm.isf(0.05) * math.sqrt(variance)
+    # a word that comes again gives the same output: Σ p (1 - p) of agreement
+    certain = n * float((law * (1 - law)).sum())
+    assert found.least_share == pytest.approx(needed / certain if needed <= certain else math.inf)
+
+
+def test_influence_is_the_largest_circular_sum() -> None:
+    rng = RNG(6)
+    n = 240
+    bits = rng.integers(0, 2, n)
+    outputs = (rng.random(n) < 0.3 + 0.4 * bits).astype(np.int64)
+    rows = Rows.from_outputs(outputs, bits)
+    signs = np.array([[-1.0, 1.0]])
+    found = influence(rows, signs, np.zeros(2, np.int64), [(2, 5)])
+    centred = rows.centred(np.array([0.0, 1.0]))
+    label = signs[0][bits]
+    agree = label * np.roll(label, -2) * np.roll(label, -5)
+    best = {}
+    for name, feature in (("the label", label), ("whether labels 2 and 5 apart agree,", agree)):
+        for lag in range(n):
+            best[name, lag] = abs(float(centred @ np.roll(feature, lag)))
+    (name, lag), size = max(best.items(), key=lambda each: each[1])
+    assert found.size == pytest.approx(size, rel=1e-3)
+    where = f"{lag:,} rows before" if lag <= n // 2 else f"{n - lag:,} rows behind"
+    assert found.where == f"{name} {where}"
+    assert found.sums == 2 * n
+    level = 1e-6 / (2 * n * 2)
+    variance = 1.02 * float(centred @ centred)
+    slack = (math.sqrt(2) + math.sqrt(-8 * math.log(level))) ** 2 / 2
+    largest = float(np.abs(centred).max())
+    threshold = float(bernstein_threshold(variance, largest, level)) + slack
+    assert found.threshold == pytest.approx(threshold)
+    needed = threshold + stats.norm.isf(0.05) * math.sqrt(variance)
+    assert found.least_share == pytest.approx(needed / (n / 2) if needed <= n / 2 else math.inf)
+
+
+def test_rows_of_small_calls_are_compared_pair_by_pair() -> None:
+    """Row 3's output is whether rows 0 and 2 agree; then it is row 5's label."""
+    rng = RNG(7)
+    calls, size = 3000, 8
+    bits = rng.integers(0, 2, (calls, size))
+    outputs = rng.integers(0, 2, (calls, size))
+    signs = np.array([-1.0, 1.0])
+
+    def found(outputs: Any) -> Any:
+        return influence_in_calls(Rows.from_outputs(outputs.ravel(), bits.ravel()), calls, signs)
+
+    right = found(outputs)
+    assert not right.exceeds
+    # of one set of cells: every row with 8 labels, and with 7, 6, 5 and 4 pairs of them
+    assert right.sums in (8 * (8 + 7 + 6 + 5 + 4), 2 * 8 * (8 + 7 + 6 + 5 + 4))
+    agree = outputs.copy()
+    agree[:, 3] = bits[:, 0] == bits[:, 2]
+    assert found(agree).where == "the output of row 3 of a call, and whether rows 0 and 2 agree"
+    other = outputs.copy()
+    other[:, 3] = bits[:, 5]
+    assert found(other).where == "the output of row 3 of a call, and row 5's label"
+    own = outputs.copy()
+    own[:, 3] = bits[:, 3]
+    assert not found(own).exceeds
+
+
+def test_the_largest_sum_is_of_all_pairs_that_are_not_skipped() -> None:
+    rng = RNG(8)
+    centred = rng.choice([-1.0, 1.0], (500, 3))
+    feature = rng.choice([-1.0, 1.0], (500, 4))
+    feature[:, 2] = centred[:, 1]
+    words = lambda name, row, column: f"{name} {row} {column}"  # noqa: E731
+    found = largest_sum(centred, {"f": feature}, words)
+    assert (found.size, found.where, found.sums) == (500.0, "f 1 2", 12)
+    threshold = float(bernstein_threshold(1.02 * 500, 1.0, 1e-6 / 24))
+    assert found.threshold == pytest.approx(threshold)
+    needed = threshold + stats.norm.isf(0.05) * math.sqrt(1.02 * 500)
+    assert found.least_share == pytest.approx(needed / 250)
+    skipped = largest_sum(
+        centred, {"f": feature}, words, 1e-6, lambda name, row, other: (row == 1) & (other == 2)
+    )
+    assert skipped.size < 100
+    assert str(found).startswith(f"The largest is {500 / threshold:.2f} of what")
+
+
+def test_windows_are_long_enough_to_mean_something() -> None:
+    for share, pairs in ((0.5, 1e6), (0.9, 1e3), (0.99, 1e9)):
+        window = window_rows(share, pairs)
+        assert pairs * share**window <= 1e-6 < pairs * share ** (window // 2)
+        assert window & (window - 1) == 0
+    assert window_rows(1.0, 10) == window_rows(0.5, 0.5) == 0
+    outputs, kinds = np.array([0, 0, 0, 1, 1, 2]), np.array([0, 0, 0, 0, 1, 1])
+    assert commonest_share(outputs) == clopper_pearson_upper(3, 6, 1e-6)
+    assert commonest_share(outputs, kinds) == max(
+        clopper_pearson_upper(3, 4, 1e-6), clopper_pearson_upper(1, 2, 1e-6)
+    )
+
+
+@pytest.mark.parametrize("lag", [200, 1111, 3000])
+def test_the_first_window_that_comes_again_is_named(lag: int) -> None:
+    outputs = RNG(9).integers(0, 4, 6000)
+    assert not find_repeat(outputs).exists
+    window = find_repeat(outputs).window
+    share = commonest_share(outputs)
+    assert window == window_rows(share, 6000**2 / 2)
+    outputs[1000 + lag : 1000 + lag + window] = outputs[1000 : 1000 + window]
+    found = find_repeat(outputs)
+    assert (found.lag, found.window) == (lag, window)
+    assert 1000 - 3 <= found.first <= 1000
+    assert find_repeat(outputs[: window * 16 - 1]).window == 0

@@ -1,0 +1,429 @@
+"""Labels parties that are made for an audit, and what is made of what they send; none is run."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from contextlib import contextmanager
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from labelveil.audit.attacks.one_run import draw_secrets
+from labelveil.audit.canaries import codes, noises, party, worlds
+from labelveil.audit.canaries.codes import Returned
+from labelveil.audit.canaries.endpoint import Fetched, Part
+from labelveil.audit.canaries.noises import Known
+from labelveil.audit.canaries.party import Sent
+from labelveil.audit.canaries.planting import draw
+from labelveil.audit.settings import CanarySettings, Planting
+from labelveil.audit.verdict import Verdict
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.exact.noise import discrete_laplace
+from labelveil.common.release.manifest import Manifest
+from tests.common.release.releases import make_release
+
+PASS, FAIL, UNKNOWN = Verdict.PASS, Verdict.FAIL, Verdict.NOT_CHECKABLE
+SETTINGS = CanarySettings(rows=1000, epsilon=0.5)
+
+
+def configured(world: Any) -> dict[str, Any]:
+    return tomllib.loads((world.folder / "label_party.toml").read_text())
+
+
+def test_three_parties_have_one_population_and_a_label_less(tmp_path: Path) -> None:
+    made = worlds.make_worlds(tmp_path, SETTINGS, "[evaluation]\noffered = true\n")
+    whole, less, again, asked, small = made
+    tables = {
+        name: (pl.read_parquet(world.folder / "labels.parquet"),
+               pl.read_parquet(world.folder / "population.parquet"))
+        for name, world in (("whole", whole), ("less", less), ("again", again))
+    }  # fmt: skip
+    assert tables["whole"][1].equals(tables["less"][1])
+    assert tables["whole"][0].equals(tables["again"][0])
+    assert tables["whole"][0].height == 1000
+    key = tables["whole"][1]["key"][0]
+    assert tables["less"][0].height == 999
+    assert tables["less"][0].equals(tables["whole"][0].filter(pl.col("key") != key))
+    (first,) = tables["whole"][0].filter(pl.col("key") == key)["label"]
+    assert first == 10.0  # the canary's
+    assert set(tables["whole"][0]["label"].unique()) == {0.0, 10.0}
+    assert tables["whole"][1]["category"].to_list()[:41] == [*worlds.CATEGORIES, "c00"]
+    assert len(small) == worlds.HISTOGRAMS
+    assert {world.secrets.size for world in small} == {worlds.HISTOGRAM_ROWS}
+    assert len({world.folder for world in (whole, less, again, asked, *small)}) == 4 + len(small)
+    names = {world.data_set for world in (whole, less, again, asked, *small)}
+    assert len(names & {*worlds.NAMES}) == len(names) == 1
+    config = configured(whole)
+    assert config["privacy"] == {"epsilon": 0.5, "total_epsilon": 0.5}
+    assert config["domain"] == {"lower": 0.0, "upper": 10.0}
+    assert config["randomizer"] == {"name": "auto"}
+    assert config["data"]["population"] == "population.parquet"
+    assert config["server"]["requests_per_minute"] == 1_000_000
+    assert "evaluation" not in config
+    assert configured(asked)["privacy"]["total_epsilon"] == 10.5
+    assert configured(asked)["evaluation"] == {"offered": True}
+    assert configured(small[0])["privacy"]["total_epsilon"] == 1.5
+    assert np.array_equal(whole.in_row_order, again.in_row_order)
+    assert sorted(whole.in_row_order) == sorted(whole.secrets)
+    whole.exchange_labels()
+    other = pl.read_parquet(whole.folder / "labels.parquet")
+    both = other.join(tables["whole"][0], on="key")
+    assert (both["label"] + both["label_right"] == 10.0).all()
+
+
+def test_several_labels_are_configured_each(tmp_path: Path) -> None:
+    both = replace_settings(labels=2)
+    made = worlds.make_worlds(tmp_path, both)
+    config = configured(made.whole)
+    assert config["label"] == [
+        {"name": name, "lower": 0.0, "upper": 10.0} for name in ("label", "label2")
+    ]
+    assert "domain" not in config
+    assert configured(made.asked)["domain"] == {"lower": 0.0, "upper": 10.0}  # asked of one
+    effort = worlds.make_worlds(tmp_path / "more", replace_settings(effort=2))
+    assert len(effort.small) == 2 * worlds.HISTOGRAMS
+    assert len(Known(effort.small, 2).queried) == 2 * worlds.QUERIED
+
+
+def replace_settings(**changed: Any) -> CanarySettings:
+    return SETTINGS.model_copy(update=changed)
+
+
+MANIFEST, KEYS, CODES = make_release(400, points=2, randomizer="auto", epsilon=1.0)
+
+
+def fetched(sent: bytes, manifest: Manifest = MANIFEST) -> Fetched:
+    return Fetched(manifest.to_bytes(), b"", (Part(KEYS, sent),))
+
+
+def test_two_starts_draw_noise_of_their_own() -> None:
+    secrets = draw_secrets(400)
+    rng = np.random.default_rng(0)
+    channel = MANIFEST.channels[0]
+    first, second = (
+        bytes(channel.sample(secrets, rng.integers(0, 2**63, 400).astype(np.uint64) * 2).tolist())
+        for _ in range(2)
+    )
+    sent = Sent(secrets, fetched(first), fetched(second))
+    found = party.cold_start_check(sent)
+    assert (found.verdict, found.bound, found.found) == (PASS, 0.0, "The two outputs differ.")
+    same = party.cold_start_check(Sent(secrets, fetched(first), fetched(first)))
+    assert (same.verdict, same.bound) == (FAIL, math.inf)
+    assert same.found.startswith("Both drew the noise of rows:")
+    assert party.stretches_check(Sent(secrets, fetched(first), fetched(first))).verdict is FAIL
+    assert party.stretches_check(sent).verdict is PASS
+    told = party.one_run_check(sent)
+    assert (told.verdict, told.claimed) == (PASS, pytest.approx(1.0, abs=1e-6))
+    right = int((np.frombuffer(first, np.uint8) == secrets).sum())
+    assert f"400 labels were secret bits; {right} of 400 guesses" in told.tried
+    raw = party.one_run_check(Sent(secrets, fetched(bytes(secrets.tolist())), fetched(second)))
+    assert raw.verdict is FAIL
+    assert party.order_check(Sent(np.sort(secrets), sent.first, sent.second)).verdict is FAIL
+
+
+class World:
+    """A labels party of which nothing is run."""
+
+    def __init__(self, spent: list[Fraction], refusal: str | None, served: bytes = CODES) -> None:
+        self._spent, self._refusal, self._served = iter(spent), refusal, served
+        self.asked: list[Any] = []
+
+    @property
+    def spent(self) -> Fraction:
+        return next(self._spent)
+
+    def release(self, *options: str) -> str | None:
+        self.asked.append(options)
+        return self._refusal
+
+    def exchange_labels(self) -> None:
+        self.asked.append("exchanged")
+
+    @contextmanager
+    def serving(self) -> Any:
+        yield self
+
+
+ONE = Fraction(1)
+
+
+@pytest.mark.parametrize(
+    ("spent", "refusal", "verdict"),
+    [
+        ([ONE, ONE], "no budget", PASS),
+        ([ONE, ONE], None, FAIL),
+        ([ONE, 2 * ONE], "no budget", FAIL),
+        ([ONE / 2, ONE / 2], "no budget", FAIL),
+        ([2 * ONE, 2 * ONE], "no budget", FAIL),
+    ],
+)
+def test_a_release_is_charged_once_and_a_second_refused(
+    spent: list[Fraction], refusal: str | None, verdict: Verdict
+) -> None:
+    world: Any = World(spent, refusal)
+    found = party.budget_check((world, fetched(CODES)))
+    assert (found.verdict, found.claimed) == (verdict, 1.0)
+    assert world.asked == [("--epoch", "2")]
+    assert found.found.startswith(f"Charged {float(spent[0]):g}, {float(spent[1]):g} after")
+    assert ("was refused" in found.found) is (refusal is not None)
+    assert found.bound == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_label_that_changes_is_frozen(monkeypatch: pytest.MonkeyPatch, same: bool) -> None:
+    answer = fetched(CODES)
+    later = answer if same else fetched(CODES[::-1])
+
+    @contextmanager
+    def connected(connection: Any) -> Any:
+        yield SimpleNamespace(fetch=lambda: later)
+
+    monkeypatch.setattr(party, "connected", connected)
+    world: Any = World([ONE], "released already")
+    found = party.frozen_check((world, answer))
+    assert found.verdict is (PASS if same else FAIL)
+    assert world.asked == ["exchanged", ()]
+    how = "the same" if same else "others"
+    assert found.found == f"The bytes are {how}; 1 is charged in all (released already)."
+
+
+def test_releases_are_made_until_one_is_refused() -> None:
+    def released(*refusals: str | None) -> Any:
+        return party.released_check([World([], refusal) for refusal in refusals])  # type: ignore[misc]
+
+    assert released(None, None).found == "All 2 were released."
+    refused = released(None, "error: no", None)
+    assert (refused.verdict, refused.found) == (FAIL, "error: no")
+
+
+def test_canaries_cost_as_many_starts_as_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(party, "cpu_seconds", lambda run: 2.0)
+    usual = party.canary_cost(CanarySettings(rows=10_000))
+    assert usual == pytest.approx(2 * (52 + 12 + 8 + 0.6))
+    assert party.canary_cost(CanarySettings(rows=10_000, effort=3)) - usual == pytest.approx(80)
+
+
+def known_noise(scale: int, worlds_: int, seed: int) -> Any:
+    """Parties whose histograms have noise that is drawn here, about known secrets."""
+    made, (manifest, _, _) = [], make_release(200)
+    for at in range(worlds_):
+        secrets = np.arange(200) % 2
+        counts = np.array([100, 0, 0, 0, 100])
+        entropy = seeded_entropy(seed + at).source("noise")
+        noisy = counts + discrete_laplace(Fraction(scale), 5, entropy)
+        stated = {"noisy_counts": noisy.tolist(), "scale": "16"}
+        prior = manifest.prior.model_copy(update=stated)
+        made.append(SimpleNamespace(
+            secrets=secrets, manifest=manifest.model_copy(update={"priors": [prior]})
+        ))  # fmt: skip
+    return Known(made)
+
+
+def test_noise_of_histograms_is_what_labels_leave() -> None:
+    right = noises.histograms_check(known_noise(16, 30, 100))
+    assert right.verdict is PASS
+    assert right.tried.startswith("30 data sets of 200 known labels were released.")
+    assert "in histograms of 5 cells of scale 16" in right.found
+    assert noises.histograms_check(known_noise(5, 30, 100)).verdict is FAIL
+    none = known_noise(16, 1, 0)
+    manifest = none.worlds[0].manifest
+    decoded = manifest.prior.model_copy(update={"noise": "randomized-response"})
+    none.worlds[0].manifest = manifest.model_copy(update={"priors": [decoded]})
+    found = noises.histograms_check(none)
+    assert (found.verdict, found.found) == (
+        UNKNOWN, "Histograms are decoded from the codes: they have no noise of their own.",
+    )  # fmt: skip
+
+
+class Queried:
+    """A party that answers a query with counts and noise of a stated scale."""
+
+    def __init__(self, scale: float, seed: int, stated: float | None = None) -> None:
+        self.categories = worlds.categories(1000)
+        self.secrets = np.arange(1000) // 40 % 2
+        self._scale, self._stated = scale, stated or scale
+        self._rng = np.random.default_rng(seed)
+        self.asked: list[tuple[str, ...]] = []
+
+    def noise(self, size: int) -> Any:
+        q = math.exp(-1 / self._scale)
+        return self._rng.geometric(1 - q, size) - self._rng.geometric(1 - q, size)
+
+    def answer(self, *arguments: str) -> dict[str, Any]:
+        self.asked.append(arguments)
+        epsilon = {"epsilon": "1/10"}
+        if arguments[0] == "top-k":
+            noisy = np.bincount(self.categories) + self.noise(40)
+            order = np.argsort(-noisy)
+            leaders = [{"category": worlds.CATEGORIES[at], "users": int(noisy[at])} for at in order]
+            return {
+                "noise": {"scale": str(Fraction(self._stated))},
+                "leaders": leaders,
+                "guarantee": epsilon,
+            }
+        table = np.zeros((41, 8), dtype=np.int64)
+        np.add.at(table, (self.categories, 7 * self.secrets), 1)
+        variance = 1 / (2 * math.sinh(0.5 / self._stated) ** 2)
+        parts = [(["category"], table.sum(axis=1)), (["label"], table.sum(axis=0)),
+                 (["category", "label"], table.ravel())]  # fmt: skip
+        measured = [
+            {"columns": columns, "variance": variance,
+             "noisy_counts": (counts + self.noise(counts.size)).tolist()}
+            for columns, counts in parts
+        ]  # fmt: skip
+        return {"measurements": measured, "guarantee": epsilon}
+
+
+def test_noise_of_leaders_and_tables_is_taken_off_true_counts() -> None:
+    def known(scale: float, stated: float | None = None) -> Any:
+        return Known([Queried(scale, seed, stated) for seed in range(worlds.QUERIED)])  # type: ignore[misc]
+
+    right = noises.leaders_check(known(20.0))
+    assert right.verdict is PASS
+    assert right.found.endswith("Stated scales spend 0.1 of ε = 0.1.")
+    world: Any = Queried(20.0, 0)
+    noises.leaders_check(Known([world]))
+    assert world.asked == [("top-k", "--by=category", "--categories=categories.txt", "--k=40")]
+    assert noises.leaders_check(known(19.0)).verdict is FAIL  # pays for less than it spends
+    assert noises.leaders_check(known(5.0, 20.0)).verdict is FAIL
+    right = noises.tables_check(known(60.0))
+    assert right.verdict is PASS
+    assert right.found.endswith("Stated scales spend 0.1 of ε = 0.1.")  # three tables of 2/60
+    assert noises.tables_check(known(59.0)).verdict is FAIL
+    assert noises.tables_check(known(15.0, 60.0)).verdict is FAIL
+
+
+EPSILON = make_release(12_000)[0].labels_guarantee.epsilon
+
+
+@pytest.fixture(scope="module")
+def returned() -> Returned:
+    """Canaries that were sent by the stated channel, in an order of their own."""
+    planted = draw(Planting(events=12_000, lower=0.0, upper=4.0))
+    manifest, _, _ = make_release(12_000)
+    labels = np.clip(planted.counted([0.0]), 0, 4)
+    rng = np.random.default_rng(1)
+    places = rng.permutation(12_000)
+    secrets = planted.secrets[places]
+    channel = manifest.codebook.laws(labels)
+    sent = (rng.random((12_000, 1)) >= channel.cumsum(axis=1)[secrets, :-1]).sum(axis=1)
+    return Returned(planted, manifest, labels, secrets, sent, places, 0, 0, EPSILON)
+
+
+def test_codes_of_canaries_that_are_right_pass(returned: Returned) -> None:
+    assert codes.channel_law_check(returned).verdict is PASS
+    groups = codes.groups_check(returned)
+    assert groups.verdict is PASS
+    assert groups.tried.startswith("In 4 orders")
+    assert codes.other_rows_check(returned).verdict is PASS
+    assert codes.noise_check(returned).verdict is PASS
+    assert codes.order_check(returned).verdict is PASS
+    assert codes.returned_check(returned).found == "0 are missing; 0 other events are there."
+    missing = codes.returned_check(replace(returned, missing=3, others=2))
+    assert (missing.verdict, missing.found) == (FAIL, "3 are missing; 2 other events are there.")
+    assert missing.tried.startswith("The keys of 12,003 canaries")
+    told = codes.distinguish_check(returned)
+    assert (told.verdict, told.claimed) == (PASS, EPSILON)
+    assert told.claim == "An output reveals at most ε₂ = 0.9796 about its label."
+    assert told.tried.startswith("On a tenth of 12,000 canaries")
+    correct, guesses = told.details["correct"], told.details["guesses"]
+    assert f"Of {guesses:,} guesses between" in told.tried
+    assert f" {correct:,} were right." in told.tried
+    assert told.power[0].least < told.power[1].least
+    assert {name: order.tolist() for name, order in returned.orders.items()}["of the release"] == [
+        *range(12_000)
+    ]
+    by_place = returned.places[returned.orders["of the population"]]
+    assert by_place.tolist() == [*range(12_000)]
+    keys = returned.planted.keys.to_numpy()[returned.places]
+    assert keys[returned.orders["of the keys"]].tolist() == sorted(keys)
+    ends = [key[::-1] for key in keys[returned.orders["of the keys' ends"]]]
+    assert ends == sorted(ends)
+    for name, part in returned.groups.items():
+        assert np.bincount(part).tolist() == [750] * 16, name
+        order = returned.orders[name.removeprefix("block in the order ")]
+        assert (np.diff(part[order]) >= 0).all()
+
+
+def test_a_law_that_codes_do_not_follow_is_named(returned: Returned) -> None:
+    outputs = returned.laws.shape[1]
+    secret = 1
+    other = returned.codes.copy()
+    rows = np.flatnonzero(returned.secrets == secret)
+    other[rows] = 0
+    found = codes.channel_law_check(replace(returned, codes=other))
+    assert found.verdict is FAIL
+    assert f"of {returned.planted.in_words(secret)}:" in found.found
+    assert f"of {rows.size:,} where" in found.found
+    assert f"of {len(returned.labels)} labels and {outputs} outputs" in found.tried
+    raw = returned.codes.copy()
+    rows = returned.orders["of the keys"][750 * 3 : 750 * 4]
+    raw[rows] = returned.laws.argmax(axis=1)[returned.secrets[rows]]
+    found = codes.groups_check(replace(returned, codes=raw))
+    assert found.verdict is FAIL
+    assert "block in the order of the keys, part 3" in found.found
+
+
+def test_the_words_behind_codes_are_compared_between_releases(returned: Returned) -> None:
+    middles, spread = returned.words
+    law = returned.laws
+    for row in (0, 7, 99):
+        secret, code = returned.secrets[row], returned.codes[row]
+        assert middles[row] == pytest.approx(law[secret, :code].sum() + law[secret, code] / 2 - 0.5)
+        each = law[secret].cumsum() - law[secret] / 2 - 0.5
+        assert spread[row] == pytest.approx(law[secret] @ each**2)
+    assert codes.epochs_check(returned).verdict is UNKNOWN
+    again = codes.epochs_check(replace(returned, before=(returned,)))
+    assert again.verdict is FAIL
+    assert again.tried.startswith("1 other releases of the same canaries")
+    rng = np.random.default_rng(2)
+    fresh = (rng.random((12_000, 1)) >= law.cumsum(axis=1)[returned.secrets, :-1]).sum(axis=1)
+    counts = [count + 100 for count in returned.manifest.prior.noisy_counts]
+    prior = returned.manifest.prior.model_copy(update={"noisy_counts": counts})
+    manifest = returned.manifest.model_copy(update={"priors": [prior]})
+    other = replace(returned, codes=fresh, manifest=manifest)
+    right = codes.epochs_check(replace(returned, before=(other,)))
+    assert right.verdict is PASS
+    size = abs(float(middles @ other.words[0]))
+    half = np.arange(6000)
+    part = replace(
+        returned, codes=returned.codes[half], secrets=returned.secrets[half],
+        places=returned.places[half], manifest=manifest,
+    )  # fmt: skip
+    assert codes.epochs_check(replace(returned, before=(other, part))).verdict is FAIL
+    assert size < float(np.abs(middles) @ np.abs(other.words[0]))
+
+
+def test_a_histogram_is_judged_where_its_counts_are_known(returned: Returned) -> None:
+    """Cells that a label between two points may fall in are left out."""
+    labels = returned.labels[returned.secrets, 0]
+    whole = labels[np.abs(labels - np.rint(labels)) < 1e-9].astype(int)
+    counts = np.bincount(whole, minlength=5)
+    between = returned.labels[4, 0]
+    near = {math.floor(between), math.ceil(between)}
+    noise = np.where(np.isin(np.arange(5), [*near]), 4000, [3, -20, 9, 12, -7])
+    stated = {"noisy_counts": (counts + noise).tolist(), "scale": "16"}
+    prior = returned.manifest.prior.model_copy(update=stated)
+    manifest = returned.manifest.model_copy(update={"priors": [prior]})
+    found = codes.histogram_check(replace(returned, manifest=manifest))
+    assert found.verdict is PASS
+    assert f"in the histogram of {5 - len(near)} cells of scale 16" in found.found
+    exact = {"noisy_counts": (counts + np.where(noise == 4000, 4000, 400)).tolist(), "scale": "16"}
+    wrong = returned.manifest.prior.model_copy(update=exact)
+    manifest = returned.manifest.model_copy(update={"priors": [wrong]})
+    assert codes.histogram_check(replace(returned, manifest=manifest)).verdict is FAIL
+    unknown = codes.histogram_check(replace(returned, others=1))
+    assert (unknown.verdict, unknown.found) == (
+        UNKNOWN, "Other events are in the release, whose labels are not known.",
+    )  # fmt: skip
+    decoded = returned.manifest.prior.model_copy(update={"noise": "randomized-response"})
+    manifest = returned.manifest.model_copy(update={"priors": [decoded]})
+    none = codes.histogram_check(replace(returned, manifest=manifest))
+    assert none.found.startswith("The histogram is decoded from the codes, or public")

@@ -1,0 +1,564 @@
+"""What probes of a mechanism try and say, of mechanisms whose answer is known beforehand."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from labelveil.audit.attacks import implementation
+from labelveil.audit.mechanism import black_box, cold_start, exact, run, sums
+from labelveil.audit.mechanism.subject import (
+    Answered,
+    CallableSubject,
+    NamedSubject,
+    SumsSubject,
+    answer_exactly,
+    starts_anew,
+)
+from labelveil.audit.mechanism.trial import SOME, Sizes, Trial
+from labelveil.audit.power import rarest_event, rarest_seen
+from labelveil.audit.verdict import Check, Verdict
+from labelveil.common.entropy import Entropy, seeded_entropy, system_entropy
+from labelveil.common.errors import ConfigError
+from labelveil.common.mechanisms.group_sums import NO_GROUP, GroupQuestion, Lattice, NoisySums
+from tests.labelveil.audit.twins.library import SMALL
+
+PASS, FAIL, UNKNOWN = Verdict.PASS, Verdict.FAIL, Verdict.NOT_CHECKABLE
+TINY = replace(
+    SMALL, runs=2000, records=1000, releases=500, calls=20, seeds=4, rows=2000, long_rows=4000,
+    small_calls=64, starts=3, forks=1,
+)  # fmt: skip
+HERE = __name__
+
+
+def as_it_is(labels: Any) -> Any:
+    return labels
+
+
+def coins(labels: Any) -> Any:
+    """Bits that depend on no label."""
+    return (system_entropy().words("x", 0, labels.size) & np.uint64(1)).astype(np.uint8)
+
+
+def of(name: str, *labels: float, sizes: Sizes = TINY, **more: Any) -> Trial:
+    grid = np.array(labels or (0.0, 1.0))
+    return Trial(CallableSubject(f"{HERE}:{name}", grid, 1.0), sizes, **more)
+
+
+def numbers(text: str) -> list[float]:
+    return [float(each.replace(",", "")) for each in re.findall(r"\d[\d,]*\.?\d*", text)]
+
+
+def test_every_size_grows_with_the_effort_but_for_small_calls() -> None:
+    usual = Sizes()
+    twice, tenth = usual.times(2), usual.times(0.1)
+    assert twice == Sizes(**{
+        name: getattr(usual, name) * (1 if name == "small_rows" else 2)
+        for name in Sizes.__dataclass_fields__
+    })  # fmt: skip
+    assert (tenth.runs, tenth.seeds, tenth.small_rows) == (100_000, 100, 512)
+
+
+def test_labels_are_drawn_within_their_bounds() -> None:
+    grid = np.arange(7.0)
+    trial = of("as_it_is", *grid)
+    assert trial.ends == (0.0, 6.0)
+    pairs = {trial.pair() for _ in range(300)}
+    assert {low for low, _ in pairs} == {0.0, 1.0, 2.0}
+    assert {high for _, high in pairs} == {4.0, 5.0, 6.0}
+    assert {*map(trial.about, [100] * 400)} <= {*range(100, 126)}
+    assert {trial.about(4) for _ in range(100)} == {4, 5}
+    assert trial.labels.size == 7 + 2 * 6
+    assert set(grid + 0.5) - {6.5} < set(trial.labels)
+    assert (np.diff(trial.labels) > 0).all()
+    assert {trial.label() for _ in range(600)} == set(trial.labels)
+    assert trial.some.size == SOME
+    assert set(trial.some) < set(trial.labels)
+    assert (np.diff(trial.some) > 0).all()
+    assert trial.between == "two between each two included"
+    alone = of("as_it_is", *grid, grid_only=True)
+    assert (alone.labels.tolist(), alone.between) == (grid.tolist(), "no others")
+    assert alone.some.size == 7
+    assert trial.of_bits(np.array([0, 1, 1]), (2.0, 5.0)).tolist() == [2.0, 5.0, 5.0]
+
+
+def test_a_label_that_is_sent_is_told_by_every_probe_that_looks() -> None:
+    """All that looks at one label's output alone; nothing else is wrong with it."""
+    trial = of("as_it_is", 0.0, 1.0)
+    told = black_box.every_label_check(trial)
+    assert told.verdict is FAIL
+    assert told.details == {"labels": 2, "worst": told.details["worst"], "of": 2}
+    assert sorted(told.details["worst"]) == ["0", "1"]
+    assert told.claim.endswith("than for another, ε = 1.")
+    assert told.tried.startswith("2,000 pilot runs over 2 labels (no others) and 2,000 more")
+    one = black_box.one_run_check(trial)
+    assert (one.verdict, one.details["correct"]) == (FAIL, one.details["guesses"])
+    records = numbers(one.tried)[0]
+    assert 4000 <= records <= 5000
+    assert one.details["guesses"] == pytest.approx(0.9 * records, abs=1)
+    assert "= 0.7311." in one.claim
+    assert [power.fault[:6] for power in one.power] == ["excess", "the sa"]
+    assert one.power[0].least < one.power[1].least
+    far = black_box.black_box_range_check(trial)
+    assert far.verdict is FAIL
+    assert numbers(far.tried)[0] == 400
+    pairs = far.details["pairs"]
+    assert [near for near, _ in pairs] == [0.0, 1.0, 1.0, 0.0]
+    assert all(
+        1 <= abs(other - end) <= 21
+        for (_, other), end in zip(pairs, (1.0, 0.0, 1.0, 0.0), strict=True)
+    )
+    assert [other > 1 for _, other in pairs] == [True, False, True, False]
+    assert far.tried.count("one far above 1") == far.tried.count("one far below 0") == 2
+    assert far.power[0].least == rarest_event(math.inf, 200, 1.0, 1e-6 / 4)
+
+
+def test_outputs_that_depend_on_nothing_pass() -> None:
+    trial = of("coins", *np.arange(4.0))
+    for check in (
+        black_box.every_label_check, black_box.one_run_check, black_box.repeats_check,
+        black_box.influence_check, black_box.order_check, black_box.black_box_range_check,
+    ):  # fmt: skip
+        found = check(trial)
+        assert found.verdict is PASS, found
+    said = black_box.repeats_check(trial)
+    equal, mixed, long = numbers(re.sub(r"labels \S+,", "labels,", said.tried))[:3]
+    assert 2000 <= equal <= 2500
+    assert 2000 <= mixed <= 2500
+    assert 4000 <= long <= 5000
+    assert len(said.power) == 3
+    said = black_box.influence_check(trial)
+    size, calls, rows = numbers(said.tried)[:3]
+    assert (1000 <= size <= 1400, calls, rows) == (True, 64, 16)
+    assert len(said.power) == 2
+    few = black_box.calls_check(trial)
+    assert numbers(few.tried)[:2] == [16, 16]
+    assert numbers(black_box.order_check(trial).tried)[0] == 1000
+    more = Trial(trial.subject, replace(TINY, records=8000))
+    assert numbers(black_box.order_check(more).tried)[0] == 2000
+
+
+def in_order(labels: Any) -> Any:
+    return np.sort(coins(labels) + labels)
+
+
+def the_row_before(labels: Any) -> Any:
+    return np.roll(labels, 1)
+
+
+def the_same_again(labels: Any) -> Any:
+    """Words that come again after 300 rows."""
+    drawn = (seeded_entropy(1).words("x", 0, 300) & np.uint64(1)).astype(np.uint8)
+    return np.resize(drawn, labels.size)
+
+
+@pytest.mark.parametrize(
+    ("name", "check"),
+    [
+        ("in_order", black_box.order_check),
+        ("the_row_before", black_box.influence_check),
+        ("the_same_again", black_box.repeats_check),
+    ],
+)
+def test_what_rows_have_to_do_with_rows_is_seen(name: str, check: Any) -> None:
+    assert check(of(name)).verdict is FAIL
+    assert check(of("coins")).verdict is PASS
+
+
+def refusing(labels: Any) -> Any:
+    if ((labels < 0) | (labels > 1)).any():
+        raise ValueError("no such label")
+    return coins(labels)
+
+
+def test_who_refuses_far_labels_is_not_judged_by_them() -> None:
+    found = black_box.black_box_range_check(of("refusing"))
+    assert (found.verdict, found.found) == (
+        UNKNOWN, "It was refused: ValueError('no such label').",
+    )  # fmt: skip
+    assert black_box.opaque_check(of("coins")).verdict is UNKNOWN
+
+
+def test_starts_are_counted_and_labels_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Digests of each label are compared with each other: one label's repeat is enough."""
+    asked: list[Any] = []
+
+    def digests(subject: Any, labels: Any, rows: int, starts: int, forks: int) -> Any:
+        asked.append((labels.tolist(), rows, starts, forks))
+        return [[b"%d" % at for at in range(starts + 2 * forks)] for _ in labels]
+
+    monkeypatch.setattr(black_box, "cold_digests", digests)
+    trial = of("coins", 0.0, 1.0)
+    found = black_box.starts_check(trial)
+    assert found.verdict is PASS
+    labels, rows, starts, forks = asked[0]
+    assert (labels, starts, forks) == ([0.0, 1.0], 3, 1)
+    # two labels, 25/2 pairs of five starts, of outputs that agree in half of all rows
+    assert 2 * 25 / 2 * 0.5**rows < 1e-6
+    assert rows & (rows - 1) == 0
+    assert "5 starts (3 in one process" in found.tried
+    constant = black_box.starts_check(of("whole_zero"))
+    assert (constant.verdict, constant.found) == (
+        UNKNOWN, "They vary too little: two starts would agree by chance.",
+    )  # fmt: skip
+
+
+def whole_zero(labels: Any) -> Any:
+    return np.zeros(labels.size)
+
+
+def test_a_start_is_a_digest_of_what_each_label_gave() -> None:
+    subject = CallableSubject(f"{HERE}:as_it_is", np.array([0.0, 1.0]), 1.0)
+    table = np.array([[0.0, 0.0], [1.0, 1.0]])
+    shown = cold_start._digest(subject, table)
+    assert len(shown) == 2 * cold_start.DIGEST_BYTES
+    assert shown[:16] != shown[16:]
+    assert cold_start._digest(subject, table[::-1]) == shown[16:] + shown[:16]
+
+
+def test_a_cost_is_that_of_a_short_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = of("coins", sizes=Sizes(starts=0))
+    trial.__dict__["pace"] = (1e-6, 1e-3)
+    sizes = trial.sizes
+    rows = 5.5e6 + 1.3e6 + 2 * (2**22 + 2**19) + 1.25 * (1e6 + 4096 * 512)
+    calls = 1.25 * 4096 + 3 * 2000
+    assert run.mechanism_cost(trial) == pytest.approx(1 + 11 + rows * 1e-6 + calls * 1e-3, rel=0.01)
+    loaded = Trial(trial.subject, replace(sizes, starts=1000))
+    loaded.__dict__["pace"] = (0.0, 0.0)
+    assert run.mechanism_cost(loaded) == pytest.approx(1 + 11 + 10)
+    named = Trial(NamedSubject("laplace", np.arange(2.0), 1.0), loaded.sizes)
+    named.__dict__["pace"] = (0.0, 0.0)
+    assert run.mechanism_cost(named) == pytest.approx(12)
+    assert starts_anew(named.subject)
+    assert not starts_anew(trial.subject)
+    assert starts_anew(SumsSubject("group-sums", np.arange(2.0), 1.0))
+
+
+def test_an_audit_says_what_it_is_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "PROBES", run.Probes())
+    trial = of("coins", 0.0, 2.5, 4.0)
+    trial.__dict__["pace"] = (0.0, 0.0)
+    seen: list[str] = []
+    audit = run.audit_mechanism(trial, seen.append)
+    assert audit.facts == {
+        "subject": f"callable {HERE}:coins",
+        "labels": "3 from 0 to 4",
+        "ε claimed for one label": "1",
+        "CPU seconds expected": f"{run.mechanism_cost(trial):.0f}",
+    }
+    assert (audit.kind, audit.claimed) == ("mechanism", 1.0)
+    with pytest.raises(ConfigError, match="cannot be imported"):
+        run.audit_mechanism(Trial(CallableSubject("no.where:f", np.arange(2.0), 1.0), TINY))
+
+
+def too_few(labels: Any) -> Any:
+    return labels[:-1]
+
+
+def rows_summed(events: Any) -> Any:
+    return events.sum(axis=1)
+
+
+def test_a_callable_gives_one_output_an_event() -> None:
+    with pytest.raises(ConfigError, match=r"shape \(2,\) for 3 labels; it must give one a label"):
+        of("too_few").subject.mechanism(np.arange(3.0))
+    several = CallableSubject.of_several(f"{HERE}:rows_summed", [(0.0, 1.0), (0.0, 10.0)], 1.0)
+    assert several.labels.tolist() == [0, 1, 2, 3]
+    assert several.mechanism(np.array([0.0, 1.0, 2.0, 3.0])).tolist() == [0, 10, 1, 11]
+    # a number beyond the last is as far beyond the upper ends
+    assert several.mechanism(np.array([6.0])).tolist() == [22.0]
+    assert several.shown(2.0) == "(1, 0)"
+    assert [path.name for path in several.sources] == [Path(__file__).name]
+    assert of("coins").subject.shown(0.5) == "0.5"
+
+
+def test_a_named_randomizer_is_what_its_builder_makes() -> None:
+    subject = NamedSubject("randomized-response", np.arange(3.0), 1.5)
+    assert subject.title == "randomizer randomized-response"
+    assert subject.randomizer.channel.outputs.tolist() == [0, 1, 2]
+    assert subject.mechanism(np.array([0.0, 1.0])).dtype == np.uint8
+    noise = subject.noise(seeded_entropy(0))
+    assert noise.size == 3
+    # of one label each: noise of scale 2 / 1.5 alone
+    drawn = np.concatenate([subject.noise(seeded_entropy(at)) for at in range(400)])
+    assert np.abs(drawn).mean() == pytest.approx(4 / 3, rel=0.15)
+    channel = subject.channel_of((3, 1, 2), 6)
+    assert channel.epsilon == pytest.approx(0.5, abs=1e-6)
+    published = NamedSubject("rr-on-bins", np.arange(5.0), 1.0).release(
+        np.array([0.0, 1.0, 2.0, 2.0, 2.0, 1.0]), seeded_entropy(1)
+    )
+    assert len(published.noisy) == 3
+    assert published.scale * published.prior_epsilon == 2
+    with pytest.raises(ConfigError, match="no histogram is released"):
+        NamedSubject("randomized-response", np.arange(2.0), 1.0).release(
+            np.zeros(6), seeded_entropy(0)
+        )
+
+
+def test_a_sampler_is_what_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = NamedSubject("randomized-response", np.arange(3.0), 1.0)
+    found = exact.sampler_check(Trial(subject, TINY))
+    assert (found.verdict, found.claimed) == (PASS, 1.0)
+    assert found.bound == pytest.approx(1.0, abs=1e-9)
+    assert found.tried.startswith("The words behind each of 3 outputs")
+    assert "for 3 distinct rows" in found.tried
+    assert found.found.endswith("the counts are the published weights.")
+    more = NamedSubject("randomized-response", np.arange(3.0), 1.1)
+    claims = Trial(replace(more, epsilon=1.0), TINY)
+    claims.named.__dict__["randomizer"] = more.randomizer
+    found = exact.sampler_check(claims)
+    assert (found.verdict, found.claimed) == (FAIL, 1.0)
+    assert found.bound == pytest.approx(1.1, abs=1e-9)
+    other = Trial(NamedSubject("randomized-response", np.arange(3.0), 1.0), TINY)
+    randomizer = other.named.randomizer
+    moved = replace(randomizer, channel=more.randomizer.channel)
+
+    def drawn(self: Any, indices: Any, entropy: Entropy) -> Any:
+        return randomizer.channel.sample(indices, entropy.words("labels", 0, indices.size))
+
+    monkeypatch.setattr(type(moved), "randomize_indices", drawn)
+    other.named.__dict__["randomizer"] = moved
+    found = exact.sampler_check(other)
+    assert found.verdict is FAIL
+    assert "are not the published weights" in found.found
+
+
+def test_outputs_are_declared() -> None:
+    trial = Trial(NamedSubject("randomized-response", np.arange(3.0), 1.0), TINY)
+    found = exact.declared_check(trial)
+    assert (found.verdict, found.found) == (PASS, "0 lie outside.")
+    assert found.claim == "Every value sent is one of 3 declared outputs."
+    assert found.tried == "200 values were compared with them."
+    assert found.power[0].least == rarest_seen(200)
+
+
+LATTICE = Lattice(0.0, 4.0, 4)
+
+
+def test_a_worst_loss_is_the_largest_move_over_its_scale() -> None:
+    """Of two labels with three values, and two sums of different scales: by all neighbours."""
+    sums_of = np.array([[[a + b, 3 * a] for b in (0, 1, 5)] for a in (0, 2, 4)])
+    scales = [10, 8], 2
+    worst = max(
+        sum(
+            Fraction(abs(int(x) - int(y))) / Fraction(scale, 2)
+            for x, y, scale in zip(one, other, (10, 8), strict=True)
+        )
+        for one, other in [
+            *((sums_of[a, b], sums_of[c, b]) for b in range(3) for a in range(3) for c in range(3)),
+            *((sums_of[a, b], sums_of[a, c]) for b in range(3) for a in range(3) for c in range(3)),
+        ]
+    )
+    assert sums._worst_loss(sums_of, scales) == worst == Fraction(4, 5) + 3
+
+
+def test_noise_on_a_coarser_grid_is_named() -> None:
+    rng = np.random.default_rng(0)
+    noise = np.rint(rng.laplace(0, 5, (400, 4))).astype(np.int64)
+    assert sums._coarse(noise, "groups", 5.0) == []
+    noise[:, 2] *= 3
+    assert sums._coarse(noise, "groups", 5.0) == ["noise of groups is always a multiple of 3 steps"]
+    noise[:, 2] = 0  # no noise at all is another check's
+    assert sums._coarse(noise, "groups", 5.0) == []
+    few = 6 * np.ones((2, 4), dtype=np.int64)  # chance makes two of these
+    assert sums._coarse(few, "groups", 5.0) == []
+    values = np.arange(-900, 901)
+    mass = np.exp(-np.abs(values) / 7.5)
+    assert sums._table_variance(7.5) == pytest.approx(float((mass * values**2).sum() / mass.sum()))
+
+
+def test_questions_differ_in_one_thing_alone() -> None:
+    question = sums._big_question(LATTICE, 1.0, weights=True)
+    sizes = np.bincount(question.groups.astype(np.int64), minlength=question.half_widths.size)
+    assert sizes.tolist() == [size for size in sums.SIZES for _ in range(sums.ALIKE)] * 2
+    assert question.squares == sizes.size // 2
+    assert question.weights is not None
+    assert np.abs(question.weights).max() <= sums.MOST_WEIGHT
+    others = dict(sums._others(question))
+    assert {"an event's group", "whether an event is asked about", "a weight", "a width"} < {
+        *others
+    }
+    assert {"whether it is of squares", "the bounds"} < {*others}
+    assert question.digest not in {other.digest for other in others.values()}
+    for name, other in others.items():
+        changed = [
+            field
+            for field in ("groups", "half_widths", "offsets", "levels", "weights")
+            if not np.array_equal(getattr(question, field), getattr(other, field))
+        ]
+        changed += ["squares"] * (question.squares != other.squares)
+        changed += ["lattice"] * (question.lattice != other.lattice)
+        assert len(changed) == 1, (name, changed)
+    narrow = sums._big_question(LATTICE, 1e-3, weights=False)
+    assert narrow.half_widths[: narrow.half_widths.size // 2].max() == 1
+
+
+def test_small_questions_have_the_ends_of_everything() -> None:
+    asked = [*sums._small_questions(LATTICE)]
+    assert len(asked) == sums.QUESTIONS
+    assert all(len(question) == sums.EVENTS for question in asked)
+    assert asked[0].half_widths.tolist() == [4]
+    assert asked[1].weights.tolist() == [-3, 1, -3]  # type: ignore[union-attr]
+    assert asked[1].offsets.tolist() == [0, 4]
+    assert asked[2].groups.tolist() == [0, 1, NO_GROUP]
+    assert asked[3].squares == 1
+    assert {question.squares for question in asked[4:]} == {0, 1, 2}
+    assert [question.weights is not None for question in asked[4:]] == [False, True] * 4
+    labels, places = sums._labels(LATTICE)
+    assert places[:2].tolist() == [0, places[1]]
+    assert places[-3:].tolist() == [0, 4, -1]
+    assert labels[-1] == 0.5
+    assert labels[-3] <= -4
+    assert labels[-2] >= 8
+    two, at = sums._labels(Lattice(0.0, 1.0, 1))
+    assert (two[:2].tolist(), at[:2].tolist()) == ([0.0, 1.0], [0, 1])
+
+
+def test_sums_are_counted_from_what_is_asked() -> None:
+    question = GroupQuestion(
+        LATTICE,
+        np.array([0, 1, NO_GROUP]),
+        np.array([4, 1]),
+        np.array([1]),
+        weights=np.array([2, -3, 5]),
+    )
+    assert sums.true_sums(question, np.array([4, 0, 3])).tolist() == [2 * 3, -3 * -1]
+    entropy = seeded_entropy(0)
+    found = answer_exactly(np.array([4.0, 0.0, 3.0]), question, Fraction(1, 2), entropy)
+    noisy = NoisySums(question, Fraction(1, 2))
+    assert found.sums.tolist() == noisy.draw(np.array([4, 0, 3]), seeded_entropy(0)).tolist()
+    assert found.epsilon == Fraction(1, 2)
+    numerators, denominator = found.scales
+    # 8 steps of weight 3 for one group is 4 · 3 · 2; min(2h, steps) = 4 and 2
+    assert [Fraction(int(n), denominator) for n in numerators] == [
+        Fraction(each.scale) for each in sorted(noisy.widths, key=lambda w: -w.half_width)
+    ]
+    subject = SumsSubject("group-sums", np.arange(5.0), 0.1)
+    assert (subject.exact, subject.own) == (Fraction(1, 10), True)
+    assert (subject.lattice.steps, subject.title) == (4, "group-sums")
+    other = SumsSubject("a.b:c", np.arange(5.0), 0.1)
+    assert (other.own, other.title) == (False, "sums over groups a.b:c")
+
+
+CHANGE: list[Any] = [lambda found, labels: found]
+
+
+def changed_sums(labels: Any, question: Any, epsilon: Any, entropy: Entropy) -> Answered:
+    """Our own sums, but for one thing."""
+    return CHANGE[0](answer_exactly(labels, question, epsilon, entropy), labels)  # type: ignore[no-any-return]
+
+
+def judged(probe: Any, change: Any, points: int = 3) -> Check:
+    CHANGE[0] = change
+    subject = SumsSubject(f"{HERE}:changed_sums", np.arange(float(points)), 0.5)
+    return probe(Trial(subject, TINY))  # type: ignore[no-any-return]
+
+
+def scaled(found: Answered, by: Fraction) -> Answered:
+    numerators, denominator = found.scales
+    return replace(found, scales=(numerators * by.numerator, denominator * by.denominator))
+
+
+def test_what_is_wrong_with_sums_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sums, "EVENTS", 2)
+    few = [*sums._small_questions(Lattice(0.0, 2.0, 2))][:2]
+    monkeypatch.setattr(sums, "_small_questions", lambda lattice: few)
+    right = judged(sums.sensitivity_check, lambda found, labels: found)
+    assert (right.verdict, right.bound, right.found) == (PASS, 0.5, "The worst log-ratio is 0.5.")
+    # two questions of two labels, each of six kinds
+    assert "all 72 data sets of 2 labels" in right.tried
+    half = judged(sums.sensitivity_check, lambda found, labels: scaled(found, Fraction(1, 2)))
+    assert (half.verdict, half.bound) == (FAIL, 1.0)
+    assert half.found == "The worst log-ratio is 1, which is 0.5 too much."
+    wide = judged(sums.sensitivity_check, lambda found, labels: scaled(found, Fraction(2)))
+    assert (wide.verdict, wide.bound) == (PASS, 0.25)
+    stated = judged(
+        sums.sensitivity_check, lambda found, labels: replace(found, epsilon=Fraction(3, 4))
+    )
+    assert "more ε is stated than is claimed (2 of the questions)" in stated.found
+    assert stated.verdict is FAIL
+    fraction = judged(
+        sums.sensitivity_check,
+        lambda found, labels: replace(found, sums=found.sums + 0.5),
+    )
+    assert "a sum is no whole number of steps (2 of the questions)" in fraction.found
+    depends = judged(
+        sums.sensitivity_check,
+        lambda found, labels: replace(found, sums=found.sums + int(labels[0] == 2)),
+    )
+    assert "noise, or what is summed, depends on labels" in depends.found
+    assert (depends.verdict, depends.bound) == (FAIL, math.inf)
+    widths = judged(
+        sums.sensitivity_check,
+        lambda found, labels: scaled(found, Fraction(2 if labels[0] == 2 else 1)),
+    )
+    assert "the stated scales depend on labels" in widths.found
+    assert widths.verdict is FAIL
+
+    def refuses(found: Answered, labels: Any) -> Answered:
+        if labels[0] > 2:
+            raise ValueError("too high")
+        return found
+
+    refused = judged(sums.sensitivity_check, refuses)
+    assert refused.verdict is FAIL
+    assert "too high (1 of the questions)" in refused.found
+    assert "all 0 data sets" in refused.tried
+
+
+def test_noise_is_drawn_again_and_its_variance_summed() -> None:
+    right = judged(sums.exact_noise_check, lambda found, labels: found)
+    assert right.verdict is PASS
+    assert right.found.startswith("It is the same; the variances differ by ")
+    assert right.tried.startswith("The noise on 80 sums")
+    off = judged(
+        sums.exact_noise_check,
+        lambda found, labels: replace(found, variances=found.variances * (1 + 1e-5)),
+    )
+    assert (off.verdict, off.found) == (
+        FAIL, "It is the same; the variances differ by 1e-05 at most.",
+    )  # fmt: skip
+    near = judged(
+        sums.exact_noise_check,
+        lambda found, labels: replace(found, variances=found.variances * (1 + 1e-7)),
+    )
+    assert near.verdict is PASS
+    other = judged(
+        sums.exact_noise_check, lambda found, labels: replace(found, sums=found.sums + 1)
+    )
+    assert other.verdict is UNKNOWN  # of another's own sampler the law decides
+    shared = judged(sums.two_questions_check, lambda found, labels: found)
+    assert (shared.verdict, shared.bound, shared.found) == (PASS, 0.0, "None is shared.")
+    assert shared.tried.startswith("9 questions") or shared.tried.startswith("8 questions")
+    assert "the bounds, ε) were answered" in shared.tried
+
+
+@pytest.mark.parametrize("name", ["noise_law_check", "shared_noise_check"])
+def test_noise_of_groups_is_judged_by_its_law(name: str) -> None:
+    probe = getattr(sums, name)
+    right = judged(probe, lambda found, labels: found)
+    assert right.verdict is PASS
+    answers = {"noise_law_check": "answered 8 times", "shared_noise_check": "in 16 answers"}[name]
+    assert answers in right.tried
+    if name == "noise_law_check":  # signs alone need more answers
+        constant = judged(probe, lambda found, labels: replace(found, sums=found.sums * 0))
+        assert constant.verdict is FAIL
+
+
+def test_calls_are_timed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that goes by what is asked: label 2 takes longest, label 1 the least."""
+    now = [0]
+
+    def slow(labels: Any) -> Any:
+        now[0] += {0.0: 50, 1.0: 10, 2.0: 90}[float(labels[0])]
+        return labels
+
+    monkeypatch.setattr(implementation, "clock", lambda: now[0])
+    assert implementation.most_apart(slow, np.arange(3.0), 300) == (2, 1)

@@ -376,7 +376,7 @@ def expected_given_codes(prior: Floats, channel: Floats, counts: Integers) -> Fl
 
     Of the r functions of the label that codes tell enough of under a law to be seen, n times the
     square of what the codes have beyond the law is χ² with r degrees of freedom if the law is
-    right. A prior within three deviations of that is left as it is. Otherwise expectation
+    right. A prior within two deviations of that is left as it is. Otherwise expectation
     maximisation goes up the codes' likelihood from there, smooth features of the law first, as far
     as this expectation.
 

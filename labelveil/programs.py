@@ -24,8 +24,8 @@ def feature_party() -> None:
 def _start(module: str) -> None:
     # What this process starts, workers included, must not look into the working directory first.
     os.environ["PYTHONSAFEPATH"] = "1"
-    # OpenMP's threads wait asleep: they spin unless told, for as long as another one computes, and
-    # take ten times the processor time of what they do where anything else runs.
+    # OpenMP's threads spin while they wait, unless told before a library reads it: ten times the
+    # processor time of what they do, where anything else runs on the machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if sys.argv[1:2] != ["serve"]:  # which runs for weeks
         # Libraries leave hundreds of thousands of objects that stay: looking through them for

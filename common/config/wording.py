@@ -88,6 +88,8 @@ def in_words(kind: Any, notes: Any = ()) -> str:
         return _choice(parts)
     if origin is list:
         some = " of at least one" if any(isinstance(note, MinLen) for note in notes) else ""
+        most = min((note.max_length for note in notes if isinstance(note, MaxLen)), default=None)
+        some += "" if most is None else f" of at most {most:,}"
         return f"a list{some}, each {in_words(parts[0])}"
     if origin is dict or kind is dict:
         return "a table"

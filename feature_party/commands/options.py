@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -45,16 +44,13 @@ def start(
 ) -> None:
     """Make sure that this process may do the work, before libraries are imported that do it.
 
-    ``files`` and ``folders`` are what will be written, by the option that names it; missing folders
-    are made. ``together`` says that several processes that torchrun started may. ``ConfigError`` if
-    something cannot be written.
+    ``files`` and ``folders`` are what will be written, by the option that names it: whether they
+    can be is tried, and nothing is left. ``together`` says that several processes that torchrun
+    started may. ``ConfigError`` if something cannot be written.
     """
     for option, path in files.items():
         check_output(option, path, makes_folder=True)
     for option, path in folders.items():
         check_folder(option, path)
-    # Threads that spin while they wait make training many times slower on a machine that does
-    # anything else; read once, when torch is imported.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if not together:
         refuse_torchrun()

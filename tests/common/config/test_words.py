@@ -40,6 +40,7 @@ Few = Annotated[list[str], Field(min_length=1)]
         (dict[str, int], "a table", "VALUE"),
         (list[int], "a list, each a whole number", "VALUE"),
         (Few, "a list of at least one, each text", "VALUE"),
+        (Annotated[list[str], Field(max_length=9)], "a list of at most 9, each text", "VALUE"),
         (Literal["a"], '"a"', "a"),
         (Literal["a", "b", 3], '"a", "b" or 3', "a|b|3"),
         (Literal["auto"] | int, '"auto" or a whole number', "auto|INTEGER"),

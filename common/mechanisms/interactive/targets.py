@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from labelveil.common.errors import PrivacyError
-from labelveil.common.exact.rounding import above, below
+from labelveil.common.exact.rounding import SLACK, above, below
 from labelveil.common.guarantees.limits import at_least, within
 
 
@@ -62,7 +62,9 @@ def not_prior(epsilon: Fraction, delta: Fraction = Fraction(0)) -> Target:
     The formula of this module gives ``1 − p = (e^ε y − x)/(e^ε − 1)`` and
     ``q = x (e^ε − 1)/(e^ε y − x)``, which is least at ``y = e^ε x``.
     """
-    return Target(epsilon, Fraction(below(1 / (math.exp(float(epsilon)) + 1))), delta)
+    share = 1 / (math.exp(float(epsilon)) + 1)
+    # by a share of it alone: an absolute distance is more than the whole above ε = 34
+    return Target(epsilon, Fraction(share) * (1 - Fraction(SLACK)), delta)
 
 
 def between_thresholds(epsilon: Fraction, width: int, sensitivity: int = 1) -> Target:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -108,6 +109,8 @@ def test_a_hit_has_the_chance_of_its_lemma() -> None:
         second = (math.exp(2 * e) - 1) / (math.exp(3 * e) - 1)
         assert near(run_twice(epsilon), min(first, second))
         assert run_twice(epsilon).epsilon == 2 * epsilon
+    share = Fraction(1 / (Decimal(40).exp() + 1))  # to 28 digits
+    assert share * (1 - F(1, 10**11)) < not_prior(F(40)).probability < share
     assert not_prior(ONE, TINY).delta == TINY
     one, other = Target(ONE, F(1, 4)), Target(F(2), F(1, 8))
     assert one.within(other)

@@ -355,6 +355,10 @@ def test_a_session_that_another_ledger_began_answers_nothing_more(path: Path) ->
         assert charge is not None
         with pytest.raises(BudgetError, match="under another ledger"):
             ledger.answer(charge, "a" * 64, 0.5, 1.0)
+    database = sqlite3.connect(path)
+    with pytest.raises(sqlite3.IntegrityError, match="a closed session"):
+        database.execute("DELETE FROM closed")
+    database.close()
 
 
 def test_a_damaged_file_is_one_line(path: Path) -> None:

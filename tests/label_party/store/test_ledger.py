@@ -309,6 +309,15 @@ def test_the_file_is_as_durable_as_sqlite_can_make_it(path: Path) -> None:
         assert database.execute("PRAGMA synchronous").fetchone()[0] == 2
 
 
+def test_to_open_it_writes_nothing(path: Path) -> None:
+    with Ledger(path) as ledger:
+        spend(ledger, "1", "0.5")
+    before = path.read_bytes(), path.stat().st_mtime_ns
+    with Ledger(path) as ledger:
+        assert ledger.spent("d", pure(1)) == pure("0.5")
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == before
+
+
 def test_another_schema_is_refused(path: Path) -> None:
     database = sqlite3.connect(path)
     database.execute(f"PRAGMA user_version = {VERSION + 1}")

@@ -22,6 +22,7 @@ from labelveil.common.mechanisms.interactive import (
     ThresholdTests,
 )
 from labelveil.common.mechanisms.interactive.boundary import Oracle
+from tests.common.mechanisms.enumeration import law, replace_samplers
 from tests.common.mechanisms.interactive import laws
 from tests.common.mechanisms.interactive.test_privacy import sparse_law
 from tests.common.mechanisms.selection.laws import (
@@ -86,9 +87,21 @@ def test_the_wrapper_follows_its_law(name: str) -> None:
         assert outcome.hits == (outcome.value is None,)
         return outcome.value
 
-    law, seen = boundary_law(name), drawn(draw)
-    assert outcomes_fit(seen, law)
-    assert not outcomes_fit(seen, broken_twin(law))
+    wanted, seen = boundary_law(name), drawn(draw)
+    assert outcomes_fit(seen, wanted)
+    assert not outcomes_fit(seen, broken_twin(wanted))
+
+
+@pytest.mark.parametrize("name", ["exponential", "exponential-sure", "test-above", "test-below"])
+def test_the_wrappers_law_is_the_published_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it, from its own code: a boundary that is likelier by a third is seen."""
+    oracle, data = ORACLES[name]
+    replace_samplers(monkeypatch)
+    found = law(lambda entropy: Boundary(oracle).draw(data, entropy.source("x")).value)
+    for outcome, mass in boundary_law(name).items():
+        assert found.masses[outcome] <= mass + 1e-9
+        assert found.masses[outcome] >= mass - found.lost
+    assert found.lost < 0.3 * found.masses[None]
 
 
 def test_a_certain_answer_is_free() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -143,6 +144,23 @@ def test_an_older_ledger_closes_it(party: Party) -> None:
     log.write_text(log.read_text() + "\n" + "ab" * 32)  # a hit that this ledger never had
     with pytest.raises(ReleaseError, match="older copy"), open_session(config, "sums", TERMS):
         pass
+
+
+def test_a_restored_ledger_opens_none_that_it_knows(party: Party) -> None:
+    """Whatever is stated: which hits there were since the backup is not known."""
+    config = party.config(**SPENT)
+    with open_session(config, "sums", TERMS) as session:
+        session.run(HIT)
+    assert party.run("backup", "--to", "b.tar").code == 0
+    shutil.rmtree(party.store)
+    assert party.run("restore", "b.tar", "--nothing-since").code == 0
+    with (
+        pytest.raises(ReleaseError, match="was restored from a backup and is closed"),
+        open_session(config, "sums", TERMS),
+    ):
+        pass
+    with open_session(config, "other", TERMS) as session:
+        session.run(HIT)
 
 
 def test_what_it_cannot_keep_is_refused_and_costs_nothing(party: Party) -> None:

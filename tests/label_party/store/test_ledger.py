@@ -101,6 +101,17 @@ def test_what_is_committed_stays(path: Path) -> None:
     database.close()
 
 
+def test_a_reservation_that_is_settled_is_written_anew(path: Path) -> None:
+    """With another value: for the old one no page would take the place of one that was torn."""
+    with Ledger(path) as ledger:
+        assert ledger.settle() == []
+        charge = reserve(ledger, "d", "1", pure(1), pure(1))
+        (before,) = ledger.reservations()
+        (after,) = ledger.settle()
+        assert (after.id, ledger.reservations()) == (charge, [after])
+        assert after.reserved_at > before.reserved_at
+
+
 def test_an_epoch_has_one_release(path: Path) -> None:
     with Ledger(path) as ledger:
         spend(ledger, "1", "0.1")

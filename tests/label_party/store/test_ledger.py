@@ -110,6 +110,7 @@ def test_a_reservation_that_is_settled_is_written_anew(path: Path) -> None:
         (after,) = ledger.settle()
         assert (after.id, ledger.reservations()) == (charge, [after])
         assert after.reserved_at > before.reserved_at
+        assert not after.lost  # it has no bytes yet, and has lost none
 
 
 def test_an_epoch_has_one_release(path: Path) -> None:

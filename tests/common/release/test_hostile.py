@@ -20,6 +20,7 @@ from labelveil.common.randomizers import build_randomizer, randomizer_names
 from labelveil.common.release.facts import check_details, check_digits, check_options
 from labelveil.common.release.folder import MANIFEST_FILE
 from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.peers import is_bounded
 from labelveil.common.release.sections import (
     ContentSection,
     InForceSection,
@@ -35,6 +36,7 @@ from labelveil.common.release.sections import (
     WidthSection,
 )
 from labelveil.common.release.table import write_release
+from labelveil.common.wire import label_release_pb2 as wire
 from tests.common.release.releases import make_release, text_of, words_of
 from tests.labelveil.audit.conftest import in_key_order
 
@@ -319,3 +321,12 @@ def test_a_claim_of_a_hundred_digits_is_judged_at_once(tmp_path: Path) -> None:
     manifest = data()
     manifest["randomizers"][0]["guarantee"]["epsilon"] = "9" * 150
     assert not passes(written(tmp_path, manifest))
+
+
+def test_what_is_said_of_software_is_as_short_as_the_contract_has_it() -> None:
+    def said(version: int, *formats: int) -> wire.Software:
+        return wire.Software(version="v" * version, formats=["f" * size for size in formats])
+
+    assert is_bounded(said(64, *[64] * 64))
+    for long in (said(65), said(1, 65), said(1, *[1] * 63, 65), said(1, *[1] * 65)):
+        assert not is_bounded(long)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from pydantic import ValidationError
 
@@ -21,6 +22,7 @@ from labelveil.common.release.facts import check_details, check_digits, check_op
 from labelveil.common.release.folder import MANIFEST_FILE
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.peers import is_bounded
+from labelveil.common.release.rows import keys_bytes
 from labelveil.common.release.sections import (
     ContentSection,
     InForceSection,
@@ -35,6 +37,7 @@ from labelveil.common.release.sections import (
     TrialSection,
     WidthSection,
 )
+from labelveil.common.release.strict_json import parse_json
 from labelveil.common.release.table import write_release
 from labelveil.common.wire import label_release_pb2 as wire
 from tests.common.release.releases import make_release, text_of, words_of
@@ -330,3 +333,27 @@ def test_what_is_said_of_software_is_as_short_as_the_contract_has_it() -> None:
     assert is_bounded(said(64, *[64] * 64))
     for long in (said(65), said(1, 65), said(1, *[1] * 63, 65), said(1, *[1] * 65)):
         assert not is_bounded(long)
+
+
+def test_json_that_two_readers_may_read_in_two_ways_is_refused() -> None:
+    assert parse_json(b'{"a":{"b":1},"c":[{"b":2}]}') == {"a": {"b": 1}, "c": [{"b": 2}]}
+    deep = b"[" * 16 + b"]" * 16
+    assert parse_json(deep)
+    for data in (b'{"a":1,"a":2}', b'[{"b":{"a":1,"a":1}}]', b"[" + deep + b"]"):
+        with pytest.raises(ReleaseError, match="is not valid JSON"):
+            parse_json(data)
+
+
+def test_a_number_that_is_chosen_is_short_whatever_its_size() -> None:
+    check_digits({"x": 123456e9, "y": 1e15, "z": [0.125, 7]})
+    for value in (1e16, -1e300, [1, 1e16], 1.234567):
+        with pytest.raises(ConfigError, match="has more than 6 significant digits"):
+            check_digits({"x": value})
+
+
+def test_a_key_of_another_length_is_none() -> None:
+    whole = pl.Series([bytes(16), b"k" * 16])
+    assert keys_bytes(whole).tobytes() == bytes(16) + b"k" * 16
+    for other in ([b"k" * 15, b"k" * 17], [b"k" * 16, None], [b"", b"k" * 32]):
+        with pytest.raises(ReleaseError, match="is not 16 bytes long"):
+            keys_bytes(pl.Series(other, dtype=pl.Binary))

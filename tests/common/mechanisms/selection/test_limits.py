@@ -19,7 +19,7 @@ from labelveil.common.guarantees import (
     ZeroConcentratedDP,
     to_renyi,
 )
-from labelveil.common.mechanisms.selection import top_stable
+from labelveil.common.mechanisms.selection import peeling, top_stable
 from labelveil.common.mechanisms.selection.base import Ranking
 from labelveil.common.mechanisms.selection.choose_k import ChooseRank, pull_towards
 from labelveil.common.mechanisms.selection.leaders import Leaders, StableLeaders
@@ -262,6 +262,39 @@ def test_a_gap_is_one_less_before_it_is_compared(monkeypatch: pytest.MonkeyPatch
     for gap, chosen in ((made.threshold + 1, None), (made.threshold + 2, [1])):
         found = made.draw([5, 5 + gap, 4], seeded_entropy(1)).chosen
         assert (None if found is None else found.tolist()) == chosen
+
+
+@pytest.mark.parametrize("kind", [GaussianTest, LaplaceTest])
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_gap_below_a_step_passes_as_one_of_a_step(
+    kind: Callable[..., GaussianTest | LaplaceTest], step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = kind(F(2), TINY, step)
+    for gap in range(step + 3):
+        for noise in (made.threshold - 2, made.threshold, made.threshold + 1):
+            monkeypatch.setattr(kind, "_noise", lambda self, source, n=noise: np.array([n]))
+            passes = noise > made.threshold if gap <= step else noise + gap > step + made.threshold
+            assert made.draw(gap, seeded_entropy(1).source("x")) == passes
+
+
+def test_nothing_takes_part_in_a_limited_domain_with_its_weight(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a candidate of one user more than the next has, as likely as k̄/δ of them."""
+    asked: list[tuple[list[int], Fraction, list[Fraction]]] = []
+
+    def chosen(scores: Integers, rate: Fraction, source: object, weights: list[Fraction]) -> int:
+        asked.append((scores.tolist(), rate, [*weights]))
+        return 1
+
+    monkeypatch.setattr(peeling, "exponential_choice", chosen)
+    found = LimitedDomain(2, 3, F(1, 2), F(1, 100)).draw([4, 9, 7, 5], seeded_entropy(1))
+    assert asked == [
+        ([9, 7, 5, 5], F(1, 2), [1, 1, 1, 300]),
+        ([9, 5, 5], F(1, 2), [1, 1, 300]),
+    ]
+    assert found.chosen is not None
+    assert found.chosen.tolist() == [2, 3]
 
 
 def test_a_limited_domain_charges_its_theorem() -> None:

@@ -236,3 +236,11 @@ def test_counts_beyond_int64_are_refused_rather_than_turned_into_floats() -> Non
     assert vector.draw(np.array([3], dtype=np.uint64), -50, seeded_entropy(0)).above.all()
     with pytest.raises(DataError, match="61"):
         vector.draw(np.array([2**63], dtype=np.uint64), 0, seeded_entropy(0))
+
+
+def test_a_value_is_published_with_noise_of_its_own() -> None:
+    """Hardly any here, where what decided had much."""
+    made = SparseVector(2, Fraction(1000), Fraction(1000), Fraction(1, 100))
+    answers = made.draw([10**6, -(10**6), 10**6 + 1], [0, 0, 5], seeded_entropy(3))
+    assert answers.values is not None
+    assert answers.values.tolist() == [10**6, 0, 10**6 + 1]

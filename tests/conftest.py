@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import faulthandler
 import gc
 import os
@@ -53,10 +54,12 @@ settings.load_profile("labelveil")
 for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
     os.environ.setdefault(name, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
-# Whatever is durable is synced many times, and a tenth of the time went to the disk; what is synced
-# when is asked of a recorder (tests/power_cut.py), not of a disk.
-if os.access("/dev/shm", os.W_OK):
-    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
+# What is durable is synced again and again: in memory that takes no time. When what is synced, a
+# recorder is asked (tests/power_cut.py), no disk.
+with contextlib.suppress(OSError):
+    memory = os.statvfs("/dev/shm")
+    if memory.f_bavail * memory.f_frsize > 8 << 30 and not memory.f_flag & os.ST_NOEXEC:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's job in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # commands under test hear it

@@ -27,7 +27,7 @@ SECTIONS: dict[str, dict[str, object]] = {
     "randomizer": {"name": "randomized-thresholds"},
 }
 TRAINING: dict[str, object] = {
-    **{"ensemble": 2, "hidden": [16], "epochs": 5, "batch_size": 64, "checkpoint": False},
+    **{"ensemble": 1, "hidden": [16], "epochs": 4, "batch_size": 64, "checkpoint": False},
     **{"objective": "likelihood", "head": "gaussian"},
 }
 

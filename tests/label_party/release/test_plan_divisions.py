@@ -169,6 +169,7 @@ def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("division", one_in(2, ["joint", "split"]))
 def test_the_priors_of_a_release_are_planned_with(
     orders: Path, run_cli: Callable[..., Result], division: str
@@ -201,6 +202,7 @@ def test_the_priors_of_a_release_are_planned_with(
     assert json.loads(done.out)["constant_error"] == pytest.approx(stated["constant_errors"][1])
 
 
+@pytest.mark.slow
 def test_a_given_prior_and_raw_labels_are_of_all_labels(
     orders: Path, run_cli: Callable[..., Result]
 ) -> None:

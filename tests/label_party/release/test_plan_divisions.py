@@ -36,6 +36,7 @@ def plan() -> DivisionPlan:
     return plan_divisions(configured(RETURNED, AMOUNT), from_domain(20_000), [2.0, 0.5])
 
 
+@pytest.mark.slow
 def test_every_division_is_judged_and_spends_no_more_than_epsilon(plan: DivisionPlan) -> None:
     assert [(row.epsilon, row.division) for row in plan.rows] == [
         (epsilon, name) for epsilon in (0.5, 2.0) for name in ("joint", "separate", "split")

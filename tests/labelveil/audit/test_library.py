@@ -123,6 +123,7 @@ def false_alarms(builds: int) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_right_builds_pass() -> None:
     assert false_alarms(2) == []
 

@@ -230,6 +230,7 @@ def test_messages_of_a_twin_that_is_drawn_give_it_away(
     assert failed & set(twin.caught_by), failed
 
 
+@pytest.mark.slow
 def test_right_messages_pass(grown: Grown) -> None:
     """Of many right builds none is taken for a wrong one: 1 in 10⁶ for each check."""
     message, _ = messages(grown)

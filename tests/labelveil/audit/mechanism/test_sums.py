@@ -132,6 +132,7 @@ def own_entropy(
     return twins.RIGHT(labels, question, epsilon, system_entropy())
 
 
+@pytest.mark.slow
 def test_what_cannot_be_replayed_is_judged_by_its_law() -> None:
     trial = Trial(SumsSubject(f"{__name__}:own_entropy", np.arange(5.0), 1.0), FEW)
     assert verdicts(trial) == {

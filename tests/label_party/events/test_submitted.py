@@ -334,6 +334,22 @@ def test_a_population_stands_still_while_a_release_is_built(world: World) -> Non
     assert world.stored() == GOOD
 
 
+def test_what_is_in_use_is_what_counts_when_it_comes_to_stand_still(world: World) -> None:
+    """Another population may come between a look at the first and its being held."""
+    world.submit(GOOD)
+    real = Populations.exchanging
+    with pytest.MonkeyPatch.context() as patch:
+
+        def late(*given: Any) -> Any:
+            patch.undo()
+            world.submit(GOOD[::-1])
+            return real(*given)
+
+        patch.setattr(Populations, "exchanging", late)
+        with Populations(Store(world.party.store)).in_use("labels", "1") as found:
+            assert found.sha256 == hashlib.sha256(GOOD[::-1]).hexdigest()
+
+
 def test_epochs_that_wait_come_in_order(world: World) -> None:
     waiting = [str(at * 3 % 8) for at in range(8)]
     for epoch in waiting:

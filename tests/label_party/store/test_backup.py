@@ -363,6 +363,20 @@ def test_a_backup_takes_a_charge_from_the_ledger_where_the_note_of_it_is_damaged
             path.unlink()
 
 
+def test_a_backup_takes_no_note_of_another_purchase(party: Party) -> None:
+    """Of its name, and of another ledger: the bytes that lie there are not what it was for."""
+    other, note = (
+        folder / "releases/labels/1/charge.json" for folder in (party.folder / "other", party.store)
+    )
+    assert party.release(store__directory='"other"').code == party.release().code == 0
+    digest = json.loads(note.read_text())["digest"]
+    note.write_text(other.read_text())
+    assert "charge.json is of something else" in party.run("backup", "--to", "b.tar").err
+    shutil.rmtree(party.store)
+    assert _restore(party, "--nothing-since").code == 0
+    assert json.loads(note.read_text())["digest"] == digest
+
+
 def _cut_off(data: bytes) -> bytes:
     """As by a disk that is full, in the second release."""
     return data[: data.index(b"releases/labels/2/manifest.json") + 700]

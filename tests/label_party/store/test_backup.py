@@ -176,6 +176,7 @@ def test_what_is_lost_is_stated_as_any_guarantee(party: Party, guarantee: Guaran
     lost = _account(party)["charges"][-1]
     assert guarantee_from_json(lost["guarantee"]) == guarantee
     assert (lost["composition"], lost["digest"]) == ("additive", "")
+    assert party.run("backup", "--to", "c.tar").code == 0  # it has no bytes that could be missing
 
 
 def test_every_kind_of_guarantee_is_stated_above() -> None:

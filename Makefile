@@ -124,22 +124,22 @@ architecture: $(STAMP) ## Draw docs/architecture.md and its picture again from t
 
 .PHONY: bench
 bench: $(STAMP) ## Measure speed and memory (asserts nothing)
-	$(PYTHON) -m tests.benchmarks $(BENCH_ARGS)
+	$(PYTHON) -m benchmarks $(BENCH_ARGS)
 
 .PHONY: compare
 compare: $(STAMP) ## Compare randomizers and objectives on real data (up to two hours)
-	$(PYTHON) -m tests.benchmarks.comparison
+	$(PYTHON) -m benchmarks.comparison
 
 .PHONY: coverage
 coverage: $(STAMP) ## Measure how often intervals of evaluations contain the truth (hours)
-	$(PYTHON) -m tests.benchmarks.coverage fixed --rows 21000
-	$(PYTHON) -m tests.benchmarks.coverage trained --epsilon 1 --rows 8000
-	$(PYTHON) -m tests.benchmarks.coverage dealt --epsilon 1 --rows 4000
-	$(PYTHON) -m tests.benchmarks.coverage tails --rows 8000 --releases 40
+	$(PYTHON) -m benchmarks.coverage fixed --rows 21000
+	$(PYTHON) -m benchmarks.coverage trained --epsilon 1 --rows 8000
+	$(PYTHON) -m benchmarks.coverage dealt --epsilon 1 --rows 4000
+	$(PYTHON) -m benchmarks.coverage tails --rows 8000 --releases 40
 
 .PHONY: published
 published: $(STAMP) ## Rerun the published comparisons; what was found is kept (some hours)
-	$(PYTHON) -m tests.benchmarks.published
+	$(PYTHON) -m benchmarks.published
 
 $(PROTOS_STAMP): protos/requirements.txt
 	$(call make_venv,$(PROTOS_VENV))

@@ -1,1 +1,1 @@
-"""Tests and benchmarks; a package, so that no installed `tests` can stand in for it."""
+"""Tests; a package, so that no installed `tests` can stand in for it."""

@@ -36,7 +36,7 @@ only_tls13()  # as programs do, before any test module imports gRPC
 
 __all__ = ["repeatable", "run_command", "spark"]
 
-# Time says more about the machine than about the code; tests/benchmarks measures it. The same
+# Time says more about the machine than about the code; `make bench` measures it. The same
 # examples come in every run, so that none fails by chance.
 settings.register_profile(
     "labelveil",

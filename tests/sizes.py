@@ -15,7 +15,7 @@ FULL_FOLDER = 16
 
 def advice() -> list[str]:
     """Return a line for every long module and full folder; generated stubs aside."""
-    files = [path for package in (*PACKAGES, "tests") for path in sources(package)]
+    files = [path for package in (*PACKAGES, "benchmarks", "tests") for path in sources(package)]
     ours = [path.relative_to(ROOT) for path in files if "wire" not in path.parts]
     folders = Counter(path.parent for path in ours)
     lengths = {path: len((ROOT / path).read_text("utf-8").splitlines()) for path in ours}

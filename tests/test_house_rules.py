@@ -30,10 +30,10 @@ from tests.imports import (
 )
 
 FORBIDDEN = {
-    "common": {"labelveil", "label_party", "feature_party", "tests"},
-    "label_party": {"labelveil", "feature_party", "torch", "tests"},
-    "feature_party": {"labelveil", "label_party", "tests"},
-    "labelveil": {"tests"},
+    "common": {"labelveil", "label_party", "feature_party", "tests", "benchmarks"},
+    "label_party": {"labelveil", "feature_party", "torch", "tests", "benchmarks"},
+    "feature_party": {"labelveil", "label_party", "tests", "benchmarks"},
+    "labelveil": {"tests", "benchmarks"},
 }
 
 MATHEMATICS = ("common.exact", "common.guarantees", "common.randomizers", "common.mechanisms")
@@ -54,7 +54,7 @@ REASONS = {
 }
 """Other libraries in the mathematics, by module."""
 
-TESTS_ALONE = {"formats", "benchmarks", "mutants", "twins"}
+TESTS_ALONE = {"formats", "mutants", "twins"}
 """Folders that hold measurements or broken builds, and so mirror no folder."""
 
 

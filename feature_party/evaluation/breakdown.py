@@ -153,13 +153,13 @@ def interval_coverage(
         by_cell = [sums(support.cell_of, column, cells) for column in weighted]
         bias[source.rows] = beliefs[source.rows] @ np.stack(by_cell, axis=1)
         spread += source.rows.size / rows * (source.problem.prior @ indicators.bias**2)
-    helped, every = decoded - bias, np.arange(rows)
+    unbiased, every = decoded - bias, np.arange(rows)
     measured = []
     for share in shares:
         first = (below < (1 - share) / 2 - 1e-9).sum(axis=1)
         last = np.minimum((below < (1 + share) / 2 - 1e-9).sum(axis=1), cells - 1) + 1
         extra = float(np.sqrt(np.mean(spread[first] + spread[last])))
-        measured.append(Measured.of_terms(helped[every, last] - helped[every, first], extra))
+        measured.append(Measured.of_terms(unbiased[every, last] - unbiased[every, first], extra))
     return measured
 
 

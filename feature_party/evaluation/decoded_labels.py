@@ -66,8 +66,8 @@ class Scored:
 
     def noise(self, centre: float) -> float:
         """What share of E(f − centre)² is other rows' noise, 0 … 1."""
-        away = self.predicted.points - centre
-        return min(self.echo / max(float(np.mean(away**2)), 1e-300), 1.0)
+        difference = self.predicted.points - centre
+        return min(self.echo / max(float(np.mean(difference**2)), 1e-300), 1.0)
 
     def misfit(self, centre: float) -> float:
         """κ, the correlation by which the model's word may err as one standard error."""
@@ -132,8 +132,8 @@ def decode_labels(
     """
     points, beliefs = scored.predicted.points, believed(support, scored.predicted)
     plainly = _with_means(support, points)
-    away = points - centre
-    rows, total = away.size, max(float(away @ away), 1e-300)
+    difference = points - centre
+    rows, total = difference.size, max(float(difference @ difference), 1e-300)
     misfit, dependence = scored.misfit(centre), scored.dependence(centre)
     unbiased, bias_bounded, model_assisted, plain = np.zeros((4, rows))
     hidden = trusted = 0.0
@@ -149,7 +149,7 @@ def decode_labels(
         for number in np.unique(group[source.rows]):
             inside = group[source.rows] == number
             mine, codes = source.rows[inside], source.codes[inside]
-            weight = away[mine] ** 2
+            weight = difference[mine] ** 2
             share = float(weight.sum()) / total
             if share == 0.0:  # predicted as the constant does
                 weight = np.ones(mine.size)

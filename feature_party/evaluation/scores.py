@@ -45,9 +45,10 @@ from labelveil.feature_party.evaluation.spread import ReleasedCodes, label_sprea
 from labelveil.feature_party.evaluation.true_labels import TrueErrors, true_errors
 from labelveil.feature_party.evaluation.unseen import Unseen, unseen
 from labelveil.feature_party.learning.calibration import Slope, slope
+from labelveil.feature_party.learning.problem import Codes
 from labelveil.feature_party.learning.several_labels import stated_of, view_of
 from labelveil.feature_party.model.model import Model
-from labelveil.feature_party.training.events import Codes, Events
+from labelveil.feature_party.training.events import Events
 
 _OF_ALL = (
     *("rows", "epsilon", "epsilon_prior", "epsilon_labels", "spent", "data_set", "epoch", "epochs"),

@@ -18,11 +18,12 @@ from labelveil.common.arrays import Booleans, Floats, Indices
 from labelveil.common.errors import DataError
 from labelveil.feature_party.evaluation.decoded_labels import Scored
 from labelveil.feature_party.evaluation.losses import MeanLoss
+from labelveil.feature_party.learning.problem import Codes
 from labelveil.feature_party.model.encoding import Encoded
 from labelveil.feature_party.model.model import Model, Predictions
 from labelveil.feature_party.training.batches import BatchPlan
 from labelveil.feature_party.training.encoded_shards import MOST_HELD_OUT
-from labelveil.feature_party.training.events import Codes, Events
+from labelveil.feature_party.training.events import Events
 from labelveil.feature_party.training.in_memory import Prepared
 
 _DEALT = 1 << 12

@@ -111,16 +111,16 @@ def _shown(figure: Measured, form: str) -> str:
 class _Terms:
     """What one event adds, in variances: they follow from M and V, and from predictions."""
 
-    away: float  # E(f - g)²
+    squares: float  # E(f - g)²
     fourth: float  # E(f - g)⁴
     widest: tuple[float, float]  # the largest |y - f| and |y - g| that there may be
     dithered: tuple[float, float]  # mean squares by which f and g were moved to levels
-    helped: bool  # whether V is told with the help of E(f - g)²
+    assisted: bool  # whether E(f - g)² assists in telling V
 
     @property
     def _apart(self) -> float:
         """Of (f - g)(y - f), as a multiple of M."""
-        return (self.away + self.fourth / self.away) / 2 if self.away > 0 else 0.0
+        return (self.squares + self.fourth / self.squares) / 2 if self.squares > 0 else 0.0
 
     def of_squares(self, error: float, place: int = 0) -> float:
         """Of the squares of residuals with this mean square, and of moving what they are from."""
@@ -133,7 +133,7 @@ class _Terms:
 
     def second(self, error: float, reference: float) -> float:
         """Of (y - g)² - (f - g)², or of (y - g)² alone."""
-        if not self.helped:
+        if not self.assisted:
             return self.of_squares(reference, place=1)
         moved = 4 * self.dithered[1] * reference
         return self.of_squares(error) + 4 * self._apart * error + moved
@@ -141,7 +141,7 @@ class _Terms:
     @property
     def sampled(self) -> float:
         """Of (f - g)²."""
-        return max(self.fourth - self.away**2, 0.0)
+        return max(self.fourth - self.squares**2, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,8 +154,8 @@ class ScoreQuestion:
     reference: Floats
     """(n,) what they are compared with."""
     kind: Kind
-    helped: bool
-    """Whether E(f - g)² helps to tell V: not where predictions are far worse than the reference."""
+    assisted: bool
+    """Whether E(f - g)² assists in telling V: not where predictions are far worse than g."""
     guess: tuple[float, float]
     """M and V as far as they are known before there is an answer."""
     known: Known | None = None
@@ -190,7 +190,7 @@ class ScoreQuestion:
             np.clip(values, lattice.lower, lattice.upper) for values in (points, reference)
         )
         guess = _guess(points, reference, lattice, miss, known)
-        kind, helped, share = _plan(points, reference, lattice, epsilon, guess, known)
+        kind, assisted, share = _plan(points, reference, lattice, epsilon, guess, known)
         second = rng.permutation(points.size) >= round(share * points.size)
         levels = _levels(lattice)
         nearby = np.where(second, reference, points)
@@ -212,7 +212,7 @@ class ScoreQuestion:
             weights,
             squares=2 if kind == "errors" else 1,
         )
-        return cls(question, points, reference, kind, helped, guess, known)
+        return cls(question, points, reference, kind, assisted, guess, known)
 
     @classmethod
     def asked(
@@ -242,9 +242,9 @@ class ScoreQuestion:
             )
         _check_sums(question, points - reference, offsets)
         guess = _guess(points, reference, lattice, miss, known)
-        _, helped, _ = _plan(points, reference, lattice, 1.0, guess, known)
+        _, assisted, _ = _plan(points, reference, lattice, 1.0, guess, known)
         kind: Kind = "errors" if question.weights is None else "gain"
-        return cls(question, points, reference, kind, helped, guess, known)
+        return cls(question, points, reference, kind, assisted, guess, known)
 
     def __len__(self) -> int:
         return len(self.question)
@@ -285,7 +285,7 @@ class _Found:
     @classmethod
     def from_answer(cls, asked: ScoreQuestion, answer: PrivateSums) -> _Found:
         question, points = asked.question, asked.points
-        lattice, away = question.lattice, (points - asked.reference) ** 2
+        lattice, squares = question.lattice, (points - asked.reference) ** 2
         second = question.groups == 1
         level = 0 if question.levels is None else question.levels
         offsets = lattice.points(np.broadcast_to(question.offsets[level], points.shape))
@@ -295,7 +295,7 @@ class _Found:
         units = np.ones(2)
         if question.weights is not None:
             units[1] = 1 / _WEIGHT
-        common = float(away.mean())
+        common = float(squares.mean())
         if asked.kind == "errors":
             tops = answer.values[0] / rows[0] - moved[0]
         else:
@@ -305,12 +305,12 @@ class _Found:
             known = float(np.sum((weights * (offsets - points))[~second]))
             tops = common + units[0] * (answer.values[0] + known) / rows[0]
         below = units[1] * answer.values[1] / rows[1] - moved[1]
-        if asked.helped:
-            below += common - float(away[second].mean())
+        if asked.assisted:
+            below += common - float(squares[second].mean())
         noise = units * answer.deviations / math.sqrt(2) / rows
         widest = _reach(points, lattice), _reach(asked.reference, lattice)
-        fourth = float(np.mean(away**2))
-        terms = _Terms(common, fourth, widest, (moved[0], moved[1]), asked.helped)
+        fourth = float(np.mean(squares**2))
+        terms = _Terms(common, fourth, widest, (moved[0], moved[1]), asked.assisted)
         own, beside = 1.0, 0.0
         if asked.known is not None:
             value, beside = asked.known
@@ -337,9 +337,9 @@ class _Found:
         first = own**2 * self.terms.first(self.kind, error) / self.rows[0]
         second = (ratio * self.share) ** 2 * self.terms.second(error, reference) / self.rows[1]
         second += (ratio * (1 - self.share) * self.beside) ** 2
-        # E(f - g)² is in the gain, and in V if that is helped
+        # E(f - g)² is in the gain, and in V where it assists
         common = own if self.kind == "gain" else 0.0
-        common -= ratio * self.share if self.terms.helped else 0.0
+        common -= ratio * self.share if self.terms.assisted else 0.0
         sampled = common**2 * self.terms.sampled / sum(self.rows)
         return noisy_half_width(
             math.sqrt(first + second + sampled), own * self.noise[0], ratio * self.noise[1]
@@ -406,10 +406,10 @@ def _roots(beyond: Callable[[float], float], best: float, unit: float) -> tuple[
     return ends[0], ends[1]
 
 
-def _check_sums(question: GroupQuestion, away: Floats, offsets: Floats) -> None:
+def _check_sums(question: GroupQuestion, difference: Floats, offsets: Floats) -> None:
     """Refuse what is not the two sums of a score: of another meaning, they would tell a wrong one.
 
-    (n,) ``away`` are differences of predictions and reference, ``offsets`` in steps.
+    (n,) ``difference`` are those of predictions and reference, ``offsets`` in steps.
     """
     second, steps, weights = question.groups == 1, question.lattice.steps, question.weights
     kinds = 2 if weights is None else 1
@@ -420,7 +420,7 @@ def _check_sums(question: GroupQuestion, away: Floats, offsets: Floats) -> None:
         needed = [reach[part].max() for part in (~second, second)]
         right = bool((question.half_widths >= needed).all())
     if right and weights is not None:
-        exact = np.where(second, 1.0, away / _largest(away, ~second))
+        exact = np.where(second, 1.0, difference / _largest(difference, ~second))
         right = bool((np.abs(weights / _WEIGHT - exact) < _ALIKE).all())
     if not right:
         raise DataError(
@@ -466,15 +466,15 @@ def _plan(
     guess: tuple[float, float],
     known: Known | None,
 ) -> tuple[Kind, bool, float]:
-    """Which sum to ask first, whether to help the second, and which share of the events is asked
+    """Which sum to ask first, whether to assist the second, and which share of the events is asked
     the first: what is likely to tell most."""
-    away = (points - reference) ** 2
-    common, span = float(away.mean()), lattice.upper - lattice.lower
+    squares = (points - reference) ** 2
+    common, span = float(squares.mean()), lattice.upper - lattice.lower
     widest = _reach(points, lattice), _reach(reference, lattice)
     error, total = guess
-    rows, fourth = points.size, float(np.mean(away**2))
-    helps = [_Terms(common, fourth, widest, (0.0, 0.0), helped) for helped in (True, False)]
-    terms = min(helps, key=lambda each: each.second(error, total))
+    rows, fourth = points.size, float(np.mean(squares**2))
+    both = [_Terms(common, fourth, widest, (0.0, 0.0), assisted) for assisted in (True, False)]
+    terms = min(both, key=lambda each: each.second(error, total))
     largest = _largest(points - reference, np.ones(rows, dtype=np.bool_))
     found: list[tuple[float, float, float, Kind, float]] = []
     for share in np.linspace(0.1, 0.9, 17).tolist():
@@ -496,7 +496,7 @@ def _plan(
             apart = max(useless / max(total - error, 1e-9 * total) ** 2, _APART)
             found.append((apart, certain, top + ratio**2 * below, kind, share))
     *_, kind, share = min(found)
-    return kind, terms.helped, share
+    return kind, terms.assisted, share
 
 
 def _levels(lattice: Lattice) -> Indices:
@@ -512,15 +512,17 @@ def _dithered(places: Floats, levels: Indices, rng: np.random.Generator) -> Indi
     return np.asarray(low + (rng.random(places.size) < share))
 
 
-def _weights(away: Floats, first: Booleans, rng: np.random.Generator) -> Indices:
+def _weights(difference: Floats, first: Booleans, rng: np.random.Generator) -> Indices:
     """Whole numbers in proportion to differences, rounded at random; the first group's alone."""
-    exact = np.where(first, away, 0.0) * (_WEIGHT / _largest(away, first))
-    return np.clip(np.floor(exact + rng.random(away.size)), -_WEIGHT, _WEIGHT).astype(np.int64)
+    exact = np.where(first, difference, 0.0) * (_WEIGHT / _largest(difference, first))
+    return np.clip(np.floor(exact + rng.random(difference.size)), -_WEIGHT, _WEIGHT).astype(
+        np.int64
+    )
 
 
-def _largest(away: Floats, part: Booleans) -> float:
+def _largest(difference: Floats, part: Booleans) -> float:
     """The largest difference of a group; 1 where all are 0: nothing is then weighed."""
-    return float(np.abs(away[part]).max(initial=0.0)) or 1.0
+    return float(np.abs(difference[part]).max(initial=0.0)) or 1.0
 
 
 def _reach(values: Floats, lattice: Lattice) -> float:

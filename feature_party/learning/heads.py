@@ -10,7 +10,6 @@ so that learning starts from what is known without features. The families:
 ``log-normal``          the same on the axis ln(y − y_1 + c)
 ``gamma``               y^{a−1} e^{−a y / μ}, normalised over the cells
 ``prior-tilt``          p(y) exp(a s + b s²), s the standardised label
-``log-prior-tilt``      the same with s the standardised ln(y − y_1 + c)
 ``canonical``           p(y) exp(Σ_i a_i σ_i h_i(y)), h_i what the channel tells apart best
 ``poisson``             λ^y e^{−λ} / y!, normalised over the cells
 ``negative-binomial``   NB(y; μ, r), normalised over the cells
@@ -115,8 +114,8 @@ class LocationScaleHead(Head):
         spread = torch.clamp(_soft_clamp(raw[..., 1:2]), min=self.floor)
         narrow = torch.exp(-spread)
         # most of a prediction's time: each operation goes once through all cells of all rows
-        away = torch.addcmul(-location * narrow, self.axis.to(raw.dtype), narrow)
-        return torch.addcmul(self.log_widths.to(raw.dtype), away, away, value=-0.5)
+        distance = torch.addcmul(-location * narrow, self.axis.to(raw.dtype), narrow)
+        return torch.addcmul(self.log_widths.to(raw.dtype), distance, distance, value=-0.5)
 
 
 class GammaHead(Head):
@@ -347,8 +346,6 @@ def build_head(name: str, support: Support, tilts: Floats | None = None) -> Head
         return MeanHead(support.estimates.overall if tilts is None else tilts[:, 0], prior)
     if name == "prior-tilt":
         return LinearHead(name, base, _tilts(values, prior))
-    if name == "log-prior-tilt":
-        return LinearHead(name, base, _tilts(_log_axis(values, prior), prior))
     if name == "canonical":
         return LinearHead(name, base, canonical_tilts(support) if tilts is None else tilts)
     raise ConfigError(f"head={name!r} must be auto or one of {', '.join(HEAD_NAMES)}")

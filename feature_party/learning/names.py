@@ -9,7 +9,6 @@ HEAD_NAMES = (
     "log-normal",
     "gamma",
     "prior-tilt",
-    "log-prior-tilt",
     "canonical",
     "poisson",
     "negative-binomial",

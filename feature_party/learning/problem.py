@@ -18,6 +18,9 @@ from labelveil.common.randomizers import NoisyPrior
 from labelveil.common.randomizers.denoising import KnownMeans, denoise_histogram
 from labelveil.common.randomizers.message.terms import FEW
 
+Codes = NDArray[np.unsignedinteger[Any]]
+"""Privatized labels: places among a problem's outputs."""
+
 
 def sums(groups: Indices, values: Floats, count: int) -> Floats:
     """(count,) sums of (n,) values by group."""

@@ -120,6 +120,14 @@ class Ensemble(Learned):
         )
         return both.to(self.embeddings.device)
 
+    def followed_by(self, other: Ensemble) -> Ensemble:
+        """The networks, and another's of the same shape after them."""
+        ours, theirs = self.state_dict(), other.state_dict()
+        shape = replace(self.shape, members=self.shape.members + other.shape.members)
+        both = Ensemble(shape, torch.Generator().manual_seed(0))
+        both.load_state_dict({name: torch.cat([ours[name], theirs[name]]) for name in ours})
+        return both.to(self.embeddings.device)
+
     def forward(
         self,
         numeric: Tensor,

@@ -31,7 +31,6 @@ _HEADS = {
     "log-normal": "a log-normal distribution",
     "gamma": "a gamma distribution",
     "prior-tilt": "the released histogram, tilted and narrowed",
-    "log-prior-tilt": "the released histogram, tilted on a logarithmic axis",
     "canonical": "the released histogram, bent where the channel tells labels apart",
     "joint": "the released histogram of all labels, bent where the channel tells them apart",
     "poisson": "a Poisson distribution",

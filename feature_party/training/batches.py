@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -99,10 +100,19 @@ def _total(values: Tensor) -> float:
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """What is drawn from the seed: folds, and the order of every epoch, of parts of some sizes."""
+    """What is drawn from the seed: folds, and the order of every epoch, of parts of some sizes.
+
+    Some ``members`` of an ensemble have the folds that they have among all of them.
+    """
 
     settings: FitSettings
     sizes: tuple[int, ...]
+    some: range | None = None  # the members that are meant, all of them if None
+
+    @property
+    def members(self) -> range:
+        """Those that are meant."""
+        return range(self.settings.members) if self.some is None else self.some
 
     @property
     def group(self) -> int:
@@ -118,6 +128,11 @@ class BatchPlan:
         digest = hashlib.sha256(f"{self.settings.seed} {purpose}".encode()).digest()
         generator = torch.Generator(device=device or torch.device("cpu"))
         return generator.manual_seed(int.from_bytes(digest[:7], "big"))
+
+    def own_generator(self, purpose: str, *given: Any) -> torch.Generator:
+        """The same, and another for the members that do not begin with the first."""
+        first = self.members.start
+        return self.generator(f"{purpose} from {first}" if first else purpose, *given)
 
     def left_out(self, part: int) -> int:
         """Rows v of a part that each member leaves out."""
@@ -139,7 +154,7 @@ class BatchPlan:
         rows, size = self.sizes[part], self.left_out(part)
         order = torch.randperm(rows, generator=self.generator("folds", part))
         training, out = [], []
-        for member in range(self.settings.members):
+        for member in self.members:
             start = (member // self.group % max(1, rows // size)) * size
             out.append(order[start : start + size])
             training.append(torch.cat([order[:start], order[start + size :]]))
@@ -156,10 +171,11 @@ class BatchPlan:
 
         Each member walks the same permutation from another place: other batches for each.
         """
-        rows, members = self.sizes[part] - self.left_out(part), self.settings.members
+        rows = self.sizes[part] - self.left_out(part)
         generator = self.generator(f"order {epoch}", part)
         order = torch.randperm(rows, generator=generator).to(device)
-        offsets = torch.arange(members, device=device)[:, None] * (rows // members)
+        offsets = torch.tensor([*self.members], device=device)[:, None]
+        offsets = offsets * (rows // self.settings.members)
         steps = self.steps(part)
         for step in range(steps):
             start, stop = step * rows // steps, (step + 1) * rows // steps

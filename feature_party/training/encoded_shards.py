@@ -34,11 +34,10 @@ from labelveil.common.arrays import Integers
 from labelveil.common.errors import DataError
 from labelveil.common.files import PUBLIC, appearing, leftovers
 from labelveil.feature_party.learning.objectives import Objective
-from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.problem import Codes, LabelProblem
 from labelveil.feature_party.model.encoding import Encoded, Encoder
 from labelveil.feature_party.model.facts import FitSettings
 from labelveil.feature_party.training.batches import Parts, Rows
-from labelveil.feature_party.training.events import Codes
 
 MOST_HELD_OUT = 1 << 20
 """Events that are scored, and that each network leaves out, where features do not fit in memory:

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from labelveil.common.arrays import Booleans, Floats, Integers
 from labelveil.feature_party.config.sections import DataSection, TrainingSection
 from labelveil.feature_party.join.matches import MatchCounts
 from labelveil.feature_party.learning.objectives import Objective
-from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.problem import Codes, LabelProblem
 from labelveil.feature_party.model.encoding import Encoder
 from labelveil.feature_party.model.facts import FitSettings
 from labelveil.feature_party.schema import Found
@@ -26,8 +24,6 @@ from labelveil.feature_party.training.workers import ALONE, Workers
 
 if TYPE_CHECKING:
     import torch
-
-Codes = NDArray[np.unsignedinteger[Any]]
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,14 +82,30 @@ class Fit:
     estimates: Floats  # (v,) what the codes should say of a mean, in the prior's deviations
     marginal: Floats  # (m,) average of the predicted distributions; empty for point predictions
 
+    def followed_by(self, other: Fit) -> Fit:
+        """This one of networks and another of the members after them, with the other's history."""
+        mine, theirs = self.learned, other.learned
+        if not isinstance(mine, Ensemble) or not isinstance(theirs, Ensemble):
+            raise TypeError("only networks have members that are trained apart")
+        share = self.rows.size / (self.rows.size + other.rows.size)
+        return Fit(
+            mine.followed_by(theirs),
+            other.history,
+            np.concatenate([self.rows, other.rows]),
+            np.concatenate([self.losses, other.losses]),
+            np.concatenate([self.predictions, other.predictions]),
+            np.concatenate([self.estimates, other.estimates]),
+            share * self.marginal + (1 - share) * other.marginal,
+        )
+
 
 class Fitter:
     """Trains one ensemble for one objective, whose constants are moved to the device.
 
-    ``shape`` is that of the networks to train, which may be some of the members that ``settings``
-    has; it is the whole ensemble's loss that is reported. The best law must come below the loss
-    ``beat`` to be of use: after a third of the epochs training ends if it would not even by
-    improving to the last as it did of late.
+    ``shape`` is that of the networks to train: all members that ``settings`` has, or as many from
+    the ``first`` on; it is the whole ensemble's loss that is reported. The best law must come below
+    the loss ``beat`` to be of use: after a third of the epochs training ends if it would not even
+    by improving to the last as it did of late.
     """
 
     def __init__(
@@ -101,12 +117,13 @@ class Fitter:
         device: torch.device,
         workers: Workers = ALONE,
         beat: float = math.inf,
+        first: int = 0,
     ) -> None:
-        self.objective, self.parts = objective.to(device), parts
-        self.whole, self.settings = settings.members, replace(settings, members=shape.members)
+        self.objective, self.parts, self.settings = objective.to(device), parts, settings
         self.device, self.workers, self.beat = device, workers, beat
-        self.plan = plan = BatchPlan(self.settings, parts.sizes)
-        self.network = Ensemble(shape, self.plan.generator("weights"), settings.dropout).to(device)
+        some = range(first, first + shape.members)
+        self.plan = plan = BatchPlan(settings, parts.sizes, some)
+        self.network = Ensemble(shape, plan.own_generator("weights"), settings.dropout).to(device)
         self.together = workers.wrap(self.network)
         # the last part's are kept: of a single part, forever
         self.folds = lru_cache(1)(lambda part: [rows.to(device) for rows in plan.folds(part)])
@@ -165,7 +182,7 @@ class Fitter:
 
     def _train_part(self, epoch: int, part: int, rows: Rows, step: int) -> None:
         training, settings = self.folds(part)[0], self.settings
-        drop_rng = self.plan.generator(f"dropout {epoch}", part, self.device)
+        drop_rng = self.plan.own_generator(f"dropout {epoch}", part, self.device)
         steps = settings.epochs * self.plan.epoch_steps
         self.network.train()
         for size, places in self.plan.places(epoch, part, self.device):
@@ -213,9 +230,10 @@ class Fitter:
     def _out_of_fold(self, points: bool = False) -> list[_OutOfFold]:
         """What every law says of the rows left out; points and masses only if asked for."""
         self.network.eval()
-        size = max(1, _EVALUATION_ROWS // self.settings.members)
+        members = len(self.plan.members)
+        size = max(1, _EVALUATION_ROWS // members)
         parts = range(len(self.parts.sizes))
-        groups = self.settings.members // self.plan.group
+        groups = members // self.plan.group
         places = groups, sum(map(self.plan.left_out, parts))
         laws = [
             _OutOfFold(
@@ -262,7 +280,7 @@ class Fitter:
         if self.plan.group == 1:
             return alone
         together = law.average_loss(self._grouped(raw), self._grouped(targets)[:, 0], single)
-        reach = (1 - 1 / self.whole) / (1 - 1 / self.plan.group)
+        reach = (1 - 1 / self.settings.members) / (1 - 1 / self.plan.group)
         return alone - reach * (alone - together)
 
     def _weights(self) -> dict[str, Tensor]:
@@ -272,6 +290,7 @@ class Fitter:
     def _fingerprint(self) -> str:
         """What a checkpoint must agree on to be taken up again; the number of workers is not."""
         facts: list[Any] = [asdict(self.settings), asdict(self.network.shape)]
+        facts.append(self.plan.members.start)
         facts += [self.objective.name, self.objective.head, self.parts.fingerprint()]
         facts.append("optimizer by moments")
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

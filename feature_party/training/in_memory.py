@@ -12,14 +12,14 @@ import torch
 from labelveil.common.arrays import Booleans, Floats, Integers
 from labelveil.feature_party.join.matches import MatchCounts
 from labelveil.feature_party.learning.objectives import Objective, PointObjective
-from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.problem import Codes, LabelProblem
 from labelveil.feature_party.learning.sources import own_labels
 from labelveil.feature_party.learning.target_encoding import scores_of_codes
 from labelveil.feature_party.model.encoding import Encoder
 from labelveil.feature_party.model.facts import FitSettings
 from labelveil.feature_party.schema import Found
 from labelveil.feature_party.training.batches import BatchPlan, MemoryParts, Parts
-from labelveil.feature_party.training.events import Codes, TrainingSetup
+from labelveil.feature_party.training.events import TrainingSetup
 from labelveil.feature_party.training.folds import FoldedRows
 
 

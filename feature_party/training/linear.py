@@ -175,12 +175,12 @@ def fit_linear(
     objective: LikelihoodObjective,
     table: Derivatives,
     rows: FoldedRows,
-    on_epoch: Callable[[EpochRecord], None] | None = None,
-    design: Design | None = None,
+    design: Design,
+    on_epoch: Callable[[EpochRecord], None],
 ) -> Fit:
-    """Fit linear models for a law; the parameters are those of :func:`fit_trees`, and the rows'
-    design where laws share it."""
-    models = _Ridge(design or Design(rows), rows, table)
+    """Fit linear models for a law, which has a table, to the rows of a design; one leaves each fold
+    out. ``on_epoch`` is called after every strength of the penalty."""
+    models = _Ridge(design, rows, table)
     history: list[EpochRecord] = []
     least, waited = np.inf, 0
     best, outputs = models.coefficients, models.outputs
@@ -192,8 +192,7 @@ def fit_linear(
             least, waited, best, outputs = held, 0, models.coefficients, models.outputs
         ended = "no better with a weaker penalty" if waited >= _PATIENCE else ""
         history.append(EpochRecord(number, len(PENALTIES), training, held, better, ended))
-        if on_epoch is not None:
-            on_epoch(history[-1])
+        on_epoch(history[-1])
         if ended:
             break
     learned = _as_network(best, rows, objective.outputs)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
 
 from labelveil.common.errors import ConfigError
 from labelveil.feature_party.learning.derivatives import Derivatives, derivatives_of
 from labelveil.feature_party.learning.objectives import LikelihoodObjective, Objective
 from labelveil.feature_party.model.network import EMBEDDING
-from labelveil.feature_party.training.fitting import Fit
+from labelveil.feature_party.training.fitting import EpochRecord
 from labelveil.feature_party.training.folds import FoldedRows
 from labelveil.feature_party.training.linear import Design, fit_linear
-from labelveil.feature_party.training.mixture import Candidate, Fits, ProgressCallback
+from labelveil.feature_party.training.mixture import Candidate, ProgressCallback, Trained
 from labelveil.feature_party.training.trees import Fold, fit_trees, folds_of
 
 MOST_LINEAR = 50_000
@@ -22,98 +22,97 @@ _TREES = 2
 """Laws that trees are boosted for at most, the likeliest first."""
 
 
-@dataclass(frozen=True, eq=False)
-class SharedRows:
-    """Rows as learners take them, whatever law they learn."""
-
-    rows: FoldedRows
-
-    @cached_property
-    def design(self) -> Design:
-        """For linear models."""
-        return Design(self.rows)
-
-    @cached_property
-    def folds(self) -> list[Fold]:
-        """For boosted trees."""
-        return folds_of(self.rows)
-
-
 class QuickLearners:
     """Linear models and boosted trees for those laws that a table serves, in seconds.
 
     ``learner`` is ``linear``, ``trees``, or ``auto`` for both; what is asked for says why it cannot
-    serve.
-
-    Raises ``ConfigError`` if the learner that is asked for serves none of the laws.
+    serve. ``objective`` finds a candidate's law.
     """
 
     def __init__(
         self,
         learner: str,
-        objectives: Mapping[Candidate, Objective],
-        shared: SharedRows,
+        rows: FoldedRows,
+        objective: Callable[[Candidate], Objective],
         on_epoch: ProgressCallback | None,
     ) -> None:
-        self.learner, self.shared, self.on_epoch = learner, shared, on_epoch
-        self.laws: dict[Candidate, tuple[LikelihoodObjective, Callable[[], Derivatives]]] = {}
-        for law, objective in objectives.items():
-            if isinstance(objective, LikelihoodObjective):
-                table = derivatives_of(objective)
-                if table is not None:
-                    self.laws[law] = objective, table
-        if not self.laws and learner != "auto":
-            raise ConfigError(
-                f"learner={learner!r} needs a law of one or two parameters and a channel of few"
-                " outputs; use head=gaussian, or learner=networks"
-            )
+        self.learner, self.rows, self.on_epoch = learner, rows, on_epoch
+        self._objective = objective
 
-    def linear(self) -> Fits:
+    def linear(self, laws: Sequence[Candidate]) -> list[Trained]:
         """Linear models; unasked only where rows are few.
 
         Raises ``ConfigError`` if they are asked for and serve none of the laws.
         """
-        unasked = self.learner == "auto" and len(self.shared.rows.codes) > MOST_LINEAR
+        unasked = self.learner == "auto" and len(self.rows.codes) > MOST_LINEAR
+        served = self._served(laws)
         if self.learner == "trees" or unasked:
-            return {}
+            return []
         # what a category adds to each output is kept in its embedding
-        most = EMBEDDING if self.shared.rows.encoder.cardinalities else MOST_LINEAR
-        served = [law for law, (objective, _) in self.laws.items() if objective.outputs <= most]
+        most = EMBEDDING if self.rows.encoder.cardinalities else MOST_LINEAR
+        served = [law for law in served if self._objective(law).outputs <= most]
         if self.learner == "linear" and not served:
             raise ConfigError(
                 f"learner='linear' serves at most {EMBEDDING} values where features have"
                 " categories; use learner=trees or networks"
             )
-        return dict(self._fit(law, "linear") for law in served)
+        return [self._fit(law, "linear") for law in served]
 
-    def trees(self, linear: Fits, helps: Callable[[Fits], bool]) -> tuple[Fits, list[str]]:
-        """Boosted trees, as long as they help, and why there are none.
+    def likeliest(self, laws: Sequence[Candidate], linear: Sequence[Trained]) -> list[Candidate]:
+        """Laws to boost trees for, in order: linear models say which are likely.
 
-        ``linear`` models say what law is likely; ``helps`` tells whether the last trees of those
-        given add to what is trained already.
+        Raises ``ConfigError`` if the learner that is asked for serves none of the laws.
+        """
+        if self.learner == "linear":
+            return []
+        losses = {each.candidate.head: float(each.fit.losses.mean()) for each in linear}
+        served = self._served(laws)
+        return sorted(served, key=lambda law: losses.get(law.head, 0.0))[:_TREES]
+
+    def trees(self, law: Candidate) -> tuple[list[Trained], list[str]]:
+        """Boosted trees, or why there are none.
 
         Raises ``ConfigError`` if they are asked for and cannot be boosted here.
         """
-        losses = {law.head: float(fit.losses.mean()) for law, fit in linear.items()}
-        laws = sorted(self.laws, key=lambda law: losses.get(law.head, 0.0))
-        fits: Fits = {}
         try:
-            for law in laws[: 0 if self.learner == "linear" else _TREES]:
-                fits |= [self._fit(law, "trees")]
-                if not helps(fits):
-                    break
+            return [self._fit(law, "trees")], []
         except ConfigError as error:
             if self.learner == "trees":
                 raise
-            return fits, [str(error)]
-        return fits, []
+            return [], [str(error)]
 
-    def _fit(self, law: Candidate, learner: str) -> tuple[Candidate, Fit]:
-        candidate, callback, shared = replace(law, learner=learner), self.on_epoch, self.shared
+    @cached_property
+    def _design(self) -> Design:
+        return Design(self.rows)
+
+    @cached_property
+    def _folds(self) -> list[Fold]:
+        return folds_of(self.rows)
+
+    def _table(self, law: Candidate) -> Callable[[], Derivatives] | None:
+        objective = self._objective(law)
+        return derivatives_of(objective) if isinstance(objective, LikelihoodObjective) else None
+
+    def _served(self, laws: Sequence[Candidate]) -> list[Candidate]:
+        served = [law for law in laws if self._table(law) is not None]
+        if not served and self.learner != "auto":
+            raise ConfigError(
+                f"learner={self.learner!r} needs a law of one or two parameters and a channel of"
+                " few outputs; use head=gaussian, or learner=networks"
+            )
+        return served
+
+    def _fit(self, law: Candidate, learner: str) -> Trained:
+        candidate, callback = replace(law, learner=learner), self.on_epoch
+
+        def on_epoch(record: EpochRecord) -> None:
+            if callback is not None:
+                callback(str(candidate), record)
+
+        objective, table = self._objective(law), self._table(law)
+        if table is None or not isinstance(objective, LikelihoodObjective):
+            raise TypeError(f"no table serves {law}")
+        given = objective, table(), self.rows
         if learner == "trees":
-            train = partial(fit_trees, folds=shared.folds)
-        else:
-            train = partial(fit_linear, design=shared.design)
-        objective, table = self.laws[law]
-        on_epoch = None if callback is None else lambda record: callback(str(candidate), record)
-        return candidate, train(objective, table(), shared.rows, on_epoch)
+            return Trained(candidate, fit_trees(*given, self._folds, on_epoch))
+        return Trained(candidate, fit_linear(*given, self._design, on_epoch))

@@ -15,7 +15,7 @@ from labelveil.common.errors import ConfigError, DataError
 from labelveil.feature_party.join.matches import MatchCounts
 from labelveil.feature_party.join.shards import JoinedShards
 from labelveil.feature_party.join.tasks import CODE, ROW
-from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.problem import Codes, LabelProblem
 from labelveil.feature_party.learning.sources import own_labels
 from labelveil.feature_party.model.encoding import Encoder
 from labelveil.feature_party.schema import Found
@@ -26,7 +26,7 @@ from labelveil.feature_party.training.encoded_shards import (
     shards_content,
     write_shards,
 )
-from labelveil.feature_party.training.events import Codes, TrainingSetup
+from labelveil.feature_party.training.events import TrainingSetup
 from labelveil.feature_party.training.in_memory import Prepared
 
 

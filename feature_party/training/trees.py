@@ -166,15 +166,14 @@ def fit_trees(
     objective: LikelihoodObjective,
     table: Derivatives,
     rows: FoldedRows,
-    on_epoch: Callable[[EpochRecord], None] | None = None,
-    folds: Sequence[Fold] = (),
+    folds: Sequence[Fold],
+    on_epoch: Callable[[EpochRecord], None],
 ) -> Fit:
-    """Boost trees for a law, which has a table; one model leaves each fold out.
+    """Boost trees for a law, which has a table; one model leaves each fold of the rows out.
 
     Small trees, and large ones where those explain codes out of fold better. ``on_epoch`` is called
-    every few rounds; ``folds`` are those of the rows, where laws share them.
+    every few rounds.
     """
-    folds = folds or folds_of(rows)
 
     def boosted(size: _Size, rival: Sequence[float] = ()) -> _Boosted:
         boosters = [_Booster(fold, table, size) for fold in folds]
@@ -203,7 +202,7 @@ class _Boosted:
         size: _Size,
         boosters: list[_Booster],
         rival: Sequence[float],
-        on_epoch: Callable[[EpochRecord], None] | None,
+        on_epoch: Callable[[EpochRecord], None],
     ) -> _Boosted:
         """Add rounds until they help no more, or are behind as many of the ``rival``'s."""
         least, history, best = list[float](), list[EpochRecord](), 0
@@ -224,8 +223,7 @@ class _Boosted:
             if reported or ended or number == ROUNDS:
                 losses = float(training), float(held)
                 history.append(EpochRecord(number, ROUNDS, *losses, better, ended))
-                if on_epoch is not None:
-                    on_epoch(history[-1])
+                on_epoch(history[-1])
         models = [each.booster.model_to_string(num_iteration=best) for each in boosters]
         return cls(size, models, [each.best_outputs for each in boosters], least, history)
 

@@ -9,12 +9,12 @@ from itertools import product
 import numpy as np
 import pytest
 
+from benchmarks.published import generalization as experiment
 from labelveil.common.entropy import Entropy, seeded_entropy
 from labelveil.common.errors import BudgetError, DataError, PrivacyError
 from labelveil.common.guarantees import Adjacency, Unit
 from labelveil.common.mechanisms import thresholdout as generalization
 from labelveil.common.mechanisms.thresholdout import ReusableHoldout, Thresholdout, rounded
-from tests.benchmarks.published import generalization as experiment
 from tests.statistics import binomial_range, fits, laplace_mass
 
 UNIT = 2

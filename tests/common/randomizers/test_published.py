@@ -12,17 +12,17 @@ import polars as pl
 import pytest
 from scipy.optimize import minimize
 
-from labelveil.common.arrays import Floats
-from labelveil.common.randomizers import build_randomizer, losses_by_bins
-from labelveil.comparison import Method
-from tests.benchmarks.published.kept import Kept, OutOfTimeError
-from tests.benchmarks.published.label_noise import (
+from benchmarks.published.kept import Kept, OutOfTimeError
+from benchmarks.published.label_noise import (
     excess,
     excess_bound,
     histogram,
     label_errors,
 )
-from tests.benchmarks.published.regression import EXPERIMENTS, Size
+from benchmarks.published.regression import EXPERIMENTS, Size
+from labelveil.common.arrays import Floats
+from labelveil.common.randomizers import build_randomizer, losses_by_bins
+from labelveil.comparison import Method
 from tests.data_sets import (
     COMMUNITIES,
     CRITEO,

@@ -66,7 +66,7 @@ def test_a_score_is_asked_and_told_as_it_was(share: float, known: bool) -> None:
     exact = float(np.mean((labels - points) ** 2))
     assert told.mse.low < exact < told.mse.high
     approved(KEPT, f"score {share} {known}", {
-        **of_question(asked.question), "kind": asked.kind, "helped": asked.helped,
+        **of_question(asked.question), "kind": asked.kind, "helped": asked.assisted,
         "guess": asked.guess, "told": told, "said": told.sentence,
         "expected": asked.expected(Fraction(1)), "sharper": asked.expected(Fraction(8)),
     })  # fmt: skip

@@ -187,7 +187,7 @@ def test_a_model_that_is_far_too_sure_is_found_out() -> None:
         assert score.r2.low < truth(wild, labels, 0.0) < score.r2.high < -1
         assert score.r2.high - score.r2.low < 2.5
     asked = ScoreQuestion.of(points, 0.0, lattice, 1, rng, 0.8)
-    assert asked.helped
+    assert asked.assisted
 
 
 def test_the_question_depends_on_no_label_and_each_event_is_asked_once() -> None:

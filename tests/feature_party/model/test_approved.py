@@ -303,7 +303,10 @@ def test_networks_side_by_side_are_those_one_by_one() -> None:
     both = made.only(slice(0, 1)).joined(part)
     assert both is not None
     torch.testing.assert_close(both(numeric, categories), found)
-    assert made.joined(Ensemble(shape, torch.Generator().manual_seed(9))) is None
+    other = Ensemble(shape, torch.Generator().manual_seed(9))
+    assert made.joined(other) is None
+    four = made.followed_by(other)(numeric, categories)
+    torch.testing.assert_close(four, torch.cat([found, other(numeric, categories)]))
     # the first layers and embeddings as He has them, the last one near 0
     wide = Ensemble(NetworkShape(200, (200,), (300,), 200, 1), torch.Generator().manual_seed(1))
     deviations = [float(each.std()) for each in (wide.embeddings, *wide.weights)]

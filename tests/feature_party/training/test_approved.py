@@ -22,7 +22,7 @@ from labelveil.feature_party.training.events import TrainingSetup
 from labelveil.feature_party.training.fitting import EpochRecord, Fit, _learning_rate, out_of_reach
 from labelveil.feature_party.training.holdout import deal_holdout, draw_holdout
 from labelveil.feature_party.training.in_memory import Prepared
-from labelveil.feature_party.training.mixture import MEAN, OF_MEANS, Candidate, Mixture
+from labelveil.feature_party.training.mixture import MEAN, OF_MEANS, Candidate, Mixture, Trained
 from labelveil.feature_party.training.settings import (
     choose_device,
     resolve_pieces,
@@ -35,6 +35,7 @@ from tests.feature_party.worlds import World
 
 torch = pytest.importorskip("torch")
 
+CPU = torch.device("cpu")
 KEPT = Path(__file__).with_name("approved.json")
 SETTINGS = FitSettings(4, 10, 8, 1e-2, "adamw", 0.01, (4,), 0.0, 0.25, 5, 3)
 
@@ -60,6 +61,13 @@ def test_folds_leave_out_each_row_once_and_train_on_the_rest(sizes: tuple[int, .
             assert np.array_equal(out[member], out[member // 2 * 2])
         if rows == 40:
             assert sorted(out[::2].ravel()) == [*range(40)]
+        rest = BatchPlan(plan.settings, sizes, range(2, 8))
+        for whole, some in zip(plan.folds(part), rest.folds(part), strict=True):
+            assert torch.equal(whole[2:], some)
+        for whole, some in zip(*(each.places(1, part, CPU) for each in (plan, rest)), strict=True):
+            assert torch.equal(whole[1][2:], some[1])
+        drawn = [each.own_generator("weights", part).initial_seed() for each in (plan, rest)]
+        assert drawn[0] == plan.generator("weights", part).initial_seed() != drawn[1]
     assert plan.epoch_steps == sum(plan.steps(part) for part in range(len(sizes)))
     assert sorted(plan.parts(0)) == [*range(len(sizes))]
 
@@ -206,23 +214,30 @@ def test_a_mixture_says_what_predicts_and_what_was_tried() -> None:
     gaussian, trees = Candidate("likelihood", "gaussian"), Candidate("likelihood", "gamma", "trees")
     tried = Candidate("likelihood", "softmax")
     found = Mixture(
-        {gaussian: fitted([1.0, 3.0]), trees: fitted([5.0, 5.0], 3)},
-        {gaussian: 0.25, trees: 0.75},
-        {tried: fitted([9.0], 1)},
+        (
+            Trained(gaussian, fitted([1.0, 3.0]), 0.25),
+            Trained(trees, fitted([5.0, 5.0], 3), 0.75),
+            Trained(Candidate("likelihood", "gamma"), fitted([2.0, 2.0], 3)),
+        ),
+        0.5,
+        (Trained(tried, fitted([9.0], 1)),),
     )
-    assert found.main == trees
+    assert found.main.candidate == trees
     assert found.head == "trees-gamma (75%) + gaussian (25%)"
     assert found.average(lambda fit: fit.losses).tolist() == [4.0, 4.5]
+    assert found.shrunk(lambda fit: fit.losses, 1.0).tolist() == [2.5, 2.75]
+    assert [each.weight for each in found.moved(2, 0.2).trained] == pytest.approx([0.2, 0.6, 0.2])
     assert {name: (f.validation_loss, f.weight, f.epochs) for name, f in found.heads.items()} == {
-        "gaussian": (2.0, 0.25, 2), "trees-gamma": (5.0, 0.75, 3), "softmax": (9.0, 0.0, 1),
+        "gaussian": (2.0, 0.25, 2), "trees-gamma": (5.0, 0.75, 3), "gamma": (2.0, 0.0, 3),
+        "softmax": (9.0, 0.0, 1),
     }  # fmt: skip
     assert [(e.epoch, e.train_loss, e.validation_loss) for e in found.history] == [
         (1, 2.0, 3.0), (2, 3.0, 4.0), (3, 4.0, 5.0),
     ]  # fmt: skip
-    alone = Mixture({gaussian: fitted([1.0])}, {gaussian: 1.0})
+    alone = Mixture((Trained(gaussian, fitted([1.0]), 1.0),))
     assert alone.head == "gaussian"
     plain = Candidate("debiased")
-    assert Mixture({plain: fitted([1.0])}, {plain: 1.0}).head == ""
+    assert Mixture((Trained(plain, fitted([1.0]), 1.0),)).head == ""
     assert [str(each) for each in (gaussian, trees, plain, MEAN, OF_MEANS)] == [
         "likelihood-gaussian", "likelihood-trees-gamma", "debiased", "likelihood-mean",
         "likelihood-trees-mean",

@@ -18,18 +18,21 @@ from labelveil.common.randomizers import build_randomizer
 from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.evaluation.unseen import unseen
 from labelveil.feature_party.learning.law_table import LawTable
+from labelveil.feature_party.learning.mixing import Gain
 from labelveil.feature_party.learning.objectives import LikelihoodObjective
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.model.export.run import export_model
 from labelveil.feature_party.model.model import Model
+from labelveil.feature_party.model.network import Ensemble
 from labelveil.feature_party.model.prediction import predict_file
 from labelveil.feature_party.model.several_labels import LabelModels
 from labelveil.feature_party.model.trees import Trees
 from labelveil.feature_party.training import run, trees
-from labelveil.feature_party.training.fitting import EpochRecord, out_of_reach
+from labelveil.feature_party.training.fitting import EpochRecord, Fit, out_of_reach
 from labelveil.feature_party.training.folds import FoldedRows
 from labelveil.feature_party.training.holdout import draw_holdout
 from labelveil.feature_party.training.in_memory import Prepared
+from labelveil.feature_party.training.mixture import Mixture, Stack, Trained
 from tests.effort import one_in
 from tests.feature_party.learn import train
 
@@ -343,3 +346,22 @@ def test_what_is_behind_on_a_part_of_the_rows_is_not_trained_in_full(
     assert "tried-likelihood-prior-tilt+softmax" in lost
     assert "likelihood-prior-tilt+softmax" not in ended
     assert model.facts.heads["softmax"].weight == 0
+
+    monkeypatch.setattr(Gain, "likely", True)  # the other members join those that were tried
+    ended.clear()
+    said: list[Fit] = []
+
+    def stacked(stack: Stack, plain: list[Trained], flexible: tuple[Trained, ...] = ()) -> Mixture:
+        said[:] = [each.fit for each in (*plain, *flexible)]
+        return by_likelihood(stack, plain, flexible)
+
+    by_likelihood = Stack.by_likelihood
+    monkeypatch.setattr(Stack, "by_likelihood", stacked)
+    model = train(data, config, on_epoch=lambda what, record: ended.update({what: record.ended}))
+    assert {"tried-likelihood-prior-tilt+softmax", "likelihood-prior-tilt+softmax"} < {*ended}
+    assert len(said) > 4
+    for fit in said:
+        assert np.array_equal(fit.rows, said[0].rows)
+        assert fit.marginal.sum() == pytest.approx(1)
+        if isinstance(fit.learned, Ensemble) and fit.learned.shape.hidden:
+            assert fit.learned.shape.members == 4

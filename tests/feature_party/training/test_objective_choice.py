@@ -29,6 +29,7 @@ from tests.feature_party.learn import train
 
 GRID = np.arange(21.0)
 TREES = "trees-mean"
+MIXTURE = "labelveil.feature_party.training.mixture"
 
 
 def prepared(
@@ -67,7 +68,9 @@ def test_a_share_makes_the_prediction_a_mixture(monkeypatch: pytest.MonkeyPatch)
             seen.append((beyond, away))
             return share if len(seen) == 1 else 0.0
 
-        monkeypatch.setattr("labelveil.feature_party.training.run.least_squares_share", of_trees)
+        monkeypatch.setattr(
+            "labelveil.feature_party.training.mixture.least_squares_share", of_trees
+        )
         model = fitted(data)
         assert model.facts.heads[TREES].weight == pytest.approx(share)
         points[share] = model.predict(data.table)["prediction"].to_numpy()
@@ -88,7 +91,7 @@ def test_codes_count_for_what_they_say_beyond_the_mixture(monkeypatch: pytest.Mo
         seen.append(beyond)
         return 0.0
 
-    monkeypatch.setattr("labelveil.feature_party.training.run.least_squares_share", none)
+    monkeypatch.setattr(f"{MIXTURE}.least_squares_share", none)
     fitted(data)
     said = Support.from_problem(data.problem).estimates
     alone = np.sqrt(said.information[0]) * said.of_code[data.codes]

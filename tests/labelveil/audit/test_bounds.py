@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import beta, binom
 
+from benchmarks.audit import expected_histogram_event_bound
 from labelveil.audit import power
 from labelveil.audit.attacks.one_run import draw_secrets, score
-from tests.benchmarks.audit import expected_histogram_event_bound
 from tests.effort import one_in
 
 REACH = {  # (ε, m): 95%, one in a million

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from labelveil.comparison import Job
-from labelveil.feature_party.model.encoding import Encoder
-from labelveil.feature_party.schema import Stated
-from tests.benchmarks.equal_information import (
+from benchmarks.equal_information import (
     REFERENCE,
     equally_noisy,
     reference,
     tree_predictions,
 )
+from labelveil.comparison import Job
+from labelveil.feature_party.model.encoding import Encoder
+from labelveil.feature_party.schema import Stated
 from tests.labelveil.comparison.runs import made_up, specified
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.published import interactive, one_shot, sources
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.mechanisms.interactive import Terms
 from labelveil.common.mechanisms.interactive.targets import not_prior
 from labelveil.common.mechanisms.pate import BoundaryVote
-from tests.benchmarks.published import interactive, one_shot, sources
 
 
 @pytest.mark.slow

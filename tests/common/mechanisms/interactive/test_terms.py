@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
+from benchmarks.published.interactive import published_calls
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import PrivacyError
 from labelveil.common.guarantees import (
@@ -31,7 +32,6 @@ from labelveil.common.mechanisms.interactive.terms import (
     largest_call_epsilon,
     most_hits,
 )
-from tests.benchmarks.published.interactive import published_calls
 from tests.effort import one_in
 
 DELTA = 1e-6

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
+from benchmarks.published import pate, sources
 from labelveil.common.arrays import Booleans
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.mechanisms.pate import StableVote
-from tests.benchmarks.published import pate, sources
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.published import sources, top_k
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.guarantees import total
 from labelveil.common.mechanisms.selection import (
@@ -20,7 +21,6 @@ from labelveil.common.mechanisms.selection import (
     Ranking,
     TopStable,
 )
-from tests.benchmarks.published import sources, top_k
 
 needs_check_ins = pytest.mark.skipif(
     bool(sources.missing("checkins_brightkite.parquet")),

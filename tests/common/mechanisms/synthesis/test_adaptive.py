@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from benchmarks.published.sources import census_table
 from labelveil.common.entropy import WordSource, seeded_entropy
 from labelveil.common.errors import ConfigError, PrivacyError
 from labelveil.common.guarantees import ZeroConcentratedDP, epsilon_at, largest_rho
@@ -23,7 +24,6 @@ from labelveil.common.mechanisms.synthesis import (
 )
 from labelveil.common.mechanisms.synthesis import select_measure_project as adaptive
 from labelveil.common.mechanisms.synthesis.select_measure_project import NoisyMarginal, project
-from tests.benchmarks.published.sources import census_table
 from tests.common.mechanisms.synthesis.tables import neighbours, tables
 from tests.data_sets import CENSUS
 from tests.statistics import fits, gaussian_mass, laplace_mass

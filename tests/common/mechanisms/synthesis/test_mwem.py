@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from benchmarks.published.sources import census_table
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import PrivacyError
 from labelveil.common.guarantees import Adjacency
@@ -18,7 +19,6 @@ from labelveil.common.mechanisms.synthesis import (
     errors,
     laplace_answers,
 )
-from tests.benchmarks.published.sources import census_table
 from tests.common.mechanisms.synthesis.tables import neighbours, tables
 from tests.data_sets import CENSUS
 from tests.statistics import fits, laplace_mass

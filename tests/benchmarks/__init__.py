@@ -1,6 +1,0 @@
-"""Measurements of speed and memory: ``python -m tests.benchmarks [TOPIC …]``. They assert nothing.
-
-A topic is a module in this folder with a function ``run(bench)`` that returns a
-:class:`~tests.benchmarks.harness.Table`; its first docstring line is its description. Putting the
-file here is all the registration there is.
-"""

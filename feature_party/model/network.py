@@ -147,8 +147,9 @@ class Ensemble(Learned):
         rows = max(1, _TOGETHER // len(offsets))
         if torch.compiler.is_compiling() or dropout is not None or numeric.shape[1] <= rows:
             return self._layers(together, weights, biases, dropout)
-        some = zip(*(inputs.split(rows, dim=1) for inputs in together), strict=True)
-        return torch.cat([self._layers(part, weights, biases) for part in some], dim=1)
+        starts = range(0, numeric.shape[1], rows)
+        parts = ([each[:, start : start + rows] for each in together] for start in starts)
+        return torch.cat([self._layers(part, weights, biases) for part in parts], dim=1)
 
     def _layers(
         self,

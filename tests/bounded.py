@@ -1,11 +1,11 @@
 """Read what a partner may send, made to take time or memory; run by ``test_bounded``.
 
-    python -m tests.bounded DOOR SEED CASES FOLDER
+    python -m tests.bounded SEED FOLDER DOOR=CASES …
 
-One process for each run, so that it may be measured and ended. At every door it reads bytes that
+A process of its own, so that it may be measured and ended. At every door it reads bytes that
 are deep, wide, repeated, huge, or of numbers without digits; cut off, and with sizes that lie. No
 more than :data:`MOST_BYTES` may be mapped beyond what the imports need, and none of the cases may
-take more than :data:`MOST_SECONDS` of the processor. Prints one JSON line.
+take more than :data:`MOST_SECONDS` of the processor. Prints one JSON line for each door.
 """
 
 from __future__ import annotations
@@ -325,4 +325,5 @@ def run(door: str, seed: int, cases: int, folder: Path) -> dict[str, Any]:
 DATA = make_release(300, randomizer="randomized-thresholds")[0].to_bytes()
 
 if __name__ == "__main__":
-    print(json.dumps(run(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))))
+    for door, _, cases in (each.partition("=") for each in sys.argv[3:]):
+        print(json.dumps(run(door, int(sys.argv[1]), int(cases), Path(sys.argv[2]))))

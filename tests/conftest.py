@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import faulthandler
 import gc
 import os
@@ -14,7 +15,9 @@ from importlib import import_module
 from typing import Any
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # there are as many of these as cores
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    for name in ("OMP_NUM_THREADS", "POLARS_MAX_THREADS"):
+        os.environ.setdefault(name, "1")
+    gc.disable()  # until all is imported and collected: a sixth of that time
 
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
@@ -42,7 +45,7 @@ settings.register_profile(
     "labelveil",
     deadline=None,
     derandomize=True,
-    max_examples=effort(50, 500),
+    max_examples=effort(30, 500),
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("labelveil")
@@ -50,6 +53,13 @@ settings.load_profile("labelveil")
 # Spark's Java ends after seconds: what it compiles well never pays
 for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
     os.environ.setdefault(name, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+# What is durable is synced again and again: in memory that takes no time. When what is synced, a
+# recorder is asked (tests/power_cut.py), no disk.
+with contextlib.suppress(OSError):
+    memory = os.statvfs("/dev/shm")
+    if memory.f_bavail * memory.f_frsize > 8 << 30 and not memory.f_flag & os.ST_NOEXEC:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's job in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # commands under test hear it
@@ -59,6 +69,7 @@ def pytest_collection_finish() -> None:
     """Let the garbage collector pass over libraries and collected tests: a sixth of the time."""
     gc.freeze()
     gc.set_threshold(50_000)
+    gc.enable()
     atexit.register(gc.freeze)
 
 

@@ -27,7 +27,7 @@ SECTIONS: dict[str, dict[str, object]] = {
     "randomizer": {"name": "randomized-thresholds"},
 }
 TRAINING: dict[str, object] = {
-    **{"ensemble": 2, "hidden": [16], "epochs": 5, "batch_size": 64, "checkpoint": False},
+    **{"ensemble": 1, "hidden": [16], "epochs": 4, "batch_size": 64, "checkpoint": False},
     **{"objective": "likelihood", "head": "gaussian"},
 }
 
@@ -72,6 +72,7 @@ def test_few_priors_are_paid_for_and_the_shift_is_noticed_at_once(
     assert totals == {2.0}
 
 
+@pytest.mark.slow
 def test_the_model_learns_from_all_epochs_as_well_as_with_a_prior_a_day(
     arms: tuple[Path, dict[str, Arm]],
 ) -> None:

@@ -310,7 +310,7 @@ def test_threads_get_no_more_than_one_does(kind: str) -> None:
         return published(h, lambda: h.ask([0.0] * 10_000, Yielding(1.0)), locked=locked)
 
     assert play(locked=True) == TAU
-    assert max(play(locked=False) for _ in range(20)) > TAU
+    assert any(play(locked=False) > TAU for _ in range(20))
 
 
 def test_threads_get_words_of_their_own() -> None:
@@ -331,7 +331,7 @@ def test_a_filter_is_not_passed_by_threads(monkeypatch: pytest.MonkeyPatch) -> N
         return published(limit, lambda: limit.spend(PureDP.of(1)), locked=locked)
 
     assert play(locked=True) == TAU
-    assert max(play(locked=False) for _ in range(20)) > TAU
+    assert any(play(locked=False) > TAU for _ in range(20))
 
 
 def test_nobody_is_let_in_from_within() -> None:

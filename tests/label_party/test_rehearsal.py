@@ -45,6 +45,7 @@ def answer(message: Rehearsed) -> Fetched:
     return Fetched(message.manifest.to_bytes(), b"", (Part(b"", codes),))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stream", "caught"), one_in(2, [("prior", False), ("labels", True)]))
 def test_noise_of_a_stream_of_its_own(
     stream: str, caught: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -61,6 +62,7 @@ def test_noise_of_a_stream_of_its_own(
     assert failed[-2:] == ["two noises: keys", "two noises: stretches"]
 
 
+@pytest.mark.slow
 def test_messages_of_two_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = make_worlds(tmp_path / "canaries", CanarySettings(rows=1000, labels=2)).whole
     messages = messages_of(world, monkeypatch)
@@ -82,6 +84,7 @@ def test_messages_of_two_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert one_run_check(claiming_less).verdict is Verdict.FAIL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", one_in(2, [1, 2], first=1))
 @pytest.mark.parametrize(
     ("fault", "failed"),

@@ -354,6 +354,7 @@ def test_numbers_of_any_type_are_numbers(number: Any) -> None:
     assert prior.exact_epsilon == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("division", one_in(2, ["split", "joint"]))
 def test_each_label_of_an_event_gets_a_model(division: str) -> None:
     rng = np.random.default_rng(4)

@@ -155,6 +155,7 @@ def test_what_cannot_be_asked_or_learned_is_said() -> None:
     assert -1 < model.score(table, codes) < 2
 
 
+@pytest.mark.slow
 def test_any_model_is_scored_on_events_that_it_has_not_seen() -> None:
     """Means of labels between the deviations that noise of a seed has: the interval holds."""
     table, labels = events(6000)

@@ -146,6 +146,7 @@ def test_the_wheel_holds_our_packages_and_what_they_read(wheel: Path) -> None:
         assert {f"{prefix}{name}" for name in files} <= names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", one_in(2, [{}, {"PYTHONPATH": "."}]))
 def test_modules_of_the_same_names_stand_in_nobodys_way(
     installed: Installed, first: dict[str, str]

@@ -46,6 +46,7 @@ def test_three_gaussians_of_variance_three() -> None:
     assert gaussian_delta(1.0, 1.0) == pytest.approx(0.126936, abs=1e-6)
 
 
+@pytest.mark.slow
 @needs_pld
 def test_losses_add_up_as_published() -> None:
     gaussian = PrivacyLoss.of_gaussian(3**0.5).repeat(3)

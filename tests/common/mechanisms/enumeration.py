@@ -33,7 +33,7 @@ from labelveil.common.guarantees import (
     to_renyi,
 )
 
-LEAST = 1e-5
+LEAST = 3e-5
 DELTAS = (0.3, 0.1, 0.03, 1e-2, 1e-3, 1e-5)
 
 
@@ -223,9 +223,18 @@ def _one_way(guarantee: Guarantee, p: Law, q: Law) -> str | None:
     return None
 
 
-@lru_cache(maxsize=64)
-def _numbers(guarantee: Guarantee) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+Numbers = tuple[list[tuple[float, float]], list[tuple[float, float]]]
+_known: dict[int, tuple[Guarantee, Numbers]] = {}  # hashing fractions takes longer than comparing
+
+
+def _numbers(guarantee: Guarantee) -> Numbers:
     """Some (ε, δ), and without a failure probability some (α, ε(α)), that a guarantee states."""
+    if id(guarantee) not in _known:
+        _known[id(guarantee)] = guarantee, _found(guarantee)
+    return _known[id(guarantee)][1]
+
+
+def _found(guarantee: Guarantee) -> Numbers:
     failure = Fraction(getattr(guarantee, "exact_delta", 0))
     if isinstance(guarantee, ApproximateDP):
         return [(guarantee.epsilon, float(failure))], []

@@ -74,7 +74,7 @@ def test_noise_is_discrete_laplace_of_the_stated_scale() -> None:
     total, scale = int(gain.differences(points, labels)[0]), float(answers.scale(gain.span(points)))
     entropy = seeded_entropy(2)
     found = [
-        answers.draw(gain, points, labels, question=str(i), entropy=entropy) for i in range(4000)
+        answers.draw(gain, points, labels, question=str(i), entropy=entropy) for i in range(1500)
     ]
     noise = np.rint(np.array(found) * RESOLUTION / gain.bound).astype(np.int64) - total
     ratio = np.exp(-1 / scale)

@@ -92,7 +92,7 @@ def test_answers_follow_that_law() -> None:
     expected = float(np.sum(weight * chance))
     draws = [
         mechanism.draw(values, 0.0, used=0, question="q", entropy=seeded_entropy(seed))
-        for seed in range(1500)
+        for seed in range(800)
     ]
     hits = [answer.value for answer in draws if answer.from_holdout]
     low, high = binomial_range(len(draws), 1 - expected)

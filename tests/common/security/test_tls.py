@@ -67,6 +67,9 @@ for make in (
 """
 
 
+LATE = "import grpc\nfrom labelveil.common.security.tls import only_tls13\nonly_tls13()\n"
+
+
 def python(code: str, *arguments: str, **environment: str) -> str:
     """Run code in a process that has not been told anything about gRPC."""
     known = {**child_environment(), **environment}
@@ -130,15 +133,15 @@ def test_the_users_own_client_of_an_old_server_still_connects(first: str, tmp_pa
 
 @pytest.mark.parametrize("early", one_in(2, ["", "import grpc\n"]))
 def test_no_channel_and_no_server_is_made_where_tls12_would_be_taken(early: str) -> None:
-    said = python(early + OPENING).splitlines()
-    assert len(said) == 3
-    assert all(VARIABLE in line and "TLS 1.2" in line for line in said), said
+    """Neither where nobody asked for TLS 1.3, nor where that came after gRPC."""
+    said = python(early + OPENING + LATE + OPENING).splitlines()
+    assert len(said) == 6
+    assert all(VARIABLE in line for line in said), said
+    assert all("TLS 1.2" in line for line in said[:3]), said
 
 
-def test_what_imported_grpc_first_is_told_so() -> None:
-    late = "import grpc\nfrom labelveil.common.security.tls import only_tls13\nonly_tls13()\n"
-    assert all(VARIABLE in line for line in python(late + OPENING).splitlines())
-    in_time = late.removeprefix("import grpc\n")
+def test_who_asks_in_time_is_told_nothing() -> None:
+    in_time = LATE.removeprefix("import grpc\n")
     for said in (python(in_time + OPENING), python(OPENING, **{VARIABLE: PSK})):
         assert len(said.splitlines()) == 3  # certificates are missing, and nothing else
         assert VARIABLE not in said

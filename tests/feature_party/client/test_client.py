@@ -302,6 +302,7 @@ def test_a_proxy_is_named_where_grpc_takes_it_and_nowhere_else(
                 client.fetch(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_server_that_stands_still_is_left_and_asked_again(
     world: World, files: CertificateFiles, tmp_path: Path
 ) -> None:

@@ -136,6 +136,7 @@ def test_run_submits_first_if_configured(
     assert [hashlib.sha256(keys).hexdigest() for _, keys in behaviour.submitted] == [digest]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_pictures")
 def test_stages_one_by_one(
     world: World, data: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -116,6 +116,7 @@ def test_nothing_is_clipped_where_the_whole_label_will_do() -> None:
         assert told is None
 
 
+@pytest.mark.slow
 def test_nothing_is_clipped_of_medians_or_without_a_common_unit() -> None:
     means, _ = heavy_tailed()
     found = 0

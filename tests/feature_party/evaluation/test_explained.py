@@ -102,6 +102,7 @@ def test_a_model_of_other_events_is_not_called_better(pull: float) -> None:
     assert all(evaluate(means, labels, 2.0, seed)[0].verdict == "better" for seed in range(9))
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_a_channel_that_merges_labels_widens_the_assumption_free_interval() -> None:
     means, labels = events()

@@ -22,6 +22,7 @@ def model() -> SumsModel:
     return SumsModel.fit(TABLE, [lv.group_sums(10.0 * (WORKERS > 0), question, epsilon=8)])
 
 
+@pytest.mark.slow
 def test_a_number_that_many_rows_have_has_a_column_of_its_own(model: SumsModel) -> None:
     columns = columns_of(model.encoder, model.encoder.encode(TABLE))
     assert columns.shape == (200, 3)  # two numbers, and whether there are workers at all

@@ -26,7 +26,7 @@ from labelveil.feature_party.model.several_labels import LabelModels
 FACTS = SumsFacts(("ab",), 200, 5.0, "", 0, "id", ("take care",))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def saved() -> SavedSums:
     rng = np.random.default_rng(2)
     table = pl.DataFrame({"x": rng.normal(size=200), "kind": rng.choice(["a", "b"], 200)})

@@ -234,7 +234,7 @@ def test_weights_that_are_not_in_the_file_are_refused(tmp_path: Path, whole: Fil
     with ZipFile(BytesIO(whole[WEIGHTS])) as kept, ZipFile(buffer, "w", ZIP_DEFLATED) as packed:
         for info in kept.infolist():
             data = kept.read(info)
-            packed.writestr(info.filename, data + bytes(0 if len(data) < 300 else 64 << 20))
+            packed.writestr(info.filename, data + bytes(0 if len(data) < 300 else 16 << 20))
     assert "claim to hold" in refused(tmp_path, whole | {WEIGHTS: buffer.getvalue()})
     # made by what takes memory for a number
     states = [{"a": bytearray(100)}]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,16 +24,17 @@ from labelveil.feature_party.pipeline.sums import SumStages
 EVENTS, TAUGHT, EPSILON = 1_200, 200, 4.0
 
 
-@pytest.fixture
-def stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SumStages:
-    """Of a run whose first events teach a model."""
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SumStages]:
+    """Of a run whose first events teach a model: the first evaluation trains it."""
+    folder = tmp_path_factory.mktemp("sums")
     x = np.random.default_rng(0).normal(size=EVENTS)
     table = pl.DataFrame({"key": [f"e{i}" for i in range(EVENTS)], "x": x})
-    table.write_parquet(tmp_path / "features.parquet")
+    table.write_parquet(folder / "features.parquet")
     output = {"model": "model", "metrics": "metrics.json", "report": "report.html"}
     sections = {
-        "data": {"features": tmp_path / "features.parquet", "key": "key"},
-        "output": {name: tmp_path / file for name, file in output.items()},
+        "data": {"features": folder / "features.parquet", "key": "key"},
+        "output": {name: folder / file for name, file in output.items()},
     }
     stated = SimpleNamespace(
         labels=[SimpleNamespace(name="y")],
@@ -41,15 +42,17 @@ def stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SumStages:
         epoch="1",
         privacy=SimpleNamespace(requested_epsilon=EPSILON),
     )
-    monkeypatch.setattr(SumStages, "manifests", [stated])
     asked = lv.ask_groups(table[:TAUGHT].drop("key"), epsilon=EPSILON, lower=0, upper=10)
     sums = lv.group_sums(np.clip(5 + 2 * x[:TAUGHT], 0, 10), asked, epsilon=EPSILON)
     taught = Sums(np.arange(TAUGHT), sums, "ab", EPSILON)
-    return SumStages(FeaturePartyConfig.model_validate(sections), quiet=True, _answers=[taught])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SumStages, "manifests", [stated])
+        yield SumStages(FeaturePartyConfig.model_validate(sections), quiet=True, _answers=[taught])
 
 
 def evaluated(stages: SumStages, *noise: float) -> dict[str, Any]:
     """The metrics of a model without errors, whose two sums have noise of so many deviations."""
+    del stages.answers[1:]
     model, rows = stages.trained(), np.arange(TAUGHT, EVENTS)
     points = model.predict(stages.table[rows])["prediction"].to_numpy()
     lattice, rng = stages.answers[0].answer.question.lattice, np.random.default_rng(1)
@@ -59,12 +62,13 @@ def evaluated(stages: SumStages, *noise: float) -> dict[str, Any]:
     places = np.round((points - lattice.lower) / lattice.step).astype(np.int64)
     moved = np.round(np.array(noise) * noisy.variances**0.5).astype(np.int64)
     answer = PrivateSums(noisy, noisy.question.sums(places) + moved)
-    stages.answers.append(Sums(rows, answer, "cd", EPSILON))
+    stages.answers[1:] = [Sums(rows, answer, "cd", EPSILON)]
     metrics = stages.evaluate(model)
     assert json.loads(stages.config.output.metrics.read_text("utf-8")) == metrics
     return metrics
 
 
+@pytest.mark.usefixtures("no_pictures")
 @pytest.mark.parametrize("deviations", [0.0, -3.0, -15.0])
 def test_noise_below_no_errors_at_all_leaves_an_interval(
     stages: SumStages, deviations: float
@@ -76,6 +80,7 @@ def test_noise_below_no_errors_at_all_leaves_an_interval(
     assert metrics["verdict"] == "better"
 
 
+@pytest.mark.usefixtures("no_pictures")
 @pytest.mark.parametrize("noise", [(-1e6, 0.0), (0.0, 1e6), (0.0, -1e6)])
 def test_sums_that_no_labels_have_leave_a_model_without_a_score(
     stages: SumStages, noise: tuple[float, float]

@@ -194,6 +194,7 @@ def test_a_model_learns_from_all_epochs(epochs: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_saved_model_keeps_what_its_head_owes_to_the_channels(epochs: Path) -> None:
     settings = config(epochs, head="canonical")
     folders = [epochs / name for name in ("d1", "d2")]
@@ -207,6 +208,7 @@ def test_a_saved_model_keeps_what_its_head_owes_to_the_channels(epochs: Path) ->
     np.testing.assert_array_equal(again.predict(held)["prediction"].to_numpy(), predicted)
 
 
+@pytest.mark.slow
 def test_codes_of_an_epoch_stand_behind_those_before(epochs: Path) -> None:
     folders = [epochs / name for name in ("d1", "d3")]
     prepared = prepare(folders, epochs / "features.parquet", config(epochs))

@@ -247,6 +247,7 @@ def test_one_model_learns_from_all_and_predicts_in_everyones_units(
         model.for_source("dollar")
 
 
+@pytest.mark.slow
 def test_an_event_of_two_sources_is_on_one_side_of_the_holdout(
     trained: tuple[Prepared, Model],
 ) -> None:

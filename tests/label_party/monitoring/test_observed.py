@@ -182,6 +182,7 @@ def test_nobody_who_takes_connections_is_not_ready(
             assert [*found.unready()] == ["no connection is taken"]
 
 
+@pytest.mark.slow
 def test_while_it_stops_it_is_alive_and_not_ready(party: Party, connect: Connect) -> None:
     party.write_population({"key": [f"event-{i}" for i in range(60_000)]})
     assert party.release().code == 0

@@ -141,6 +141,7 @@ def test_nothing_is_left_of_the_work_but_the_release(events: Path, tmp_path: Pat
     assert left == {"completed", "codebooks.json"}
 
 
+@pytest.mark.slow
 def test_release_with_workers_equals_one_without(party: Party) -> None:
     """From files to the store: what the command does, and what it leaves behind."""
     one = party.release(randomizer__name="randomized-response")

@@ -36,6 +36,7 @@ def plan() -> DivisionPlan:
     return plan_divisions(configured(RETURNED, AMOUNT), from_domain(20_000), [2.0, 0.5])
 
 
+@pytest.mark.slow
 def test_every_division_is_judged_and_spends_no_more_than_epsilon(plan: DivisionPlan) -> None:
     assert [(row.epsilon, row.division) for row in plan.rows] == [
         (epsilon, name) for epsilon in (0.5, 2.0) for name in ("joint", "separate", "split")
@@ -169,6 +170,7 @@ def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("division", one_in(2, ["joint", "split"]))
 def test_the_priors_of_a_release_are_planned_with(
     orders: Path, run_cli: Callable[..., Result], division: str
@@ -201,6 +203,7 @@ def test_the_priors_of_a_release_are_planned_with(
     assert json.loads(done.out)["constant_error"] == pytest.approx(stated["constant_errors"][1])
 
 
+@pytest.mark.slow
 def test_a_given_prior_and_raw_labels_are_of_all_labels(
     orders: Path, run_cli: Callable[..., Result]
 ) -> None:

@@ -285,6 +285,7 @@ def test_a_manifest_of_strata_that_contradicts_itself_is_refused(shops: Party) -
     refused("no test for drift", drift=drift)
 
 
+@pytest.mark.slow
 def test_a_watch_pays_for_every_epochs_strata(shops: Party) -> None:
     assert "hits has no effect" in shops.release(**STRATA, watch__hits=2).error
     for name in ("labels", "population"):

@@ -149,6 +149,7 @@ def test_who_is_refused_is_named_and_whose_certificate_ends_is_known(
     assert last["peer"].startswith(("ipv4:127.0.0.1:", "ipv6:[::1]:"))
 
 
+@pytest.mark.slow
 def test_a_hangup_reads_the_certificates_again_and_ends_nothing(
     party: Party, authority: Authority, connect: Connect
 ) -> None:
@@ -167,6 +168,7 @@ def test_a_hangup_reads_the_certificates_again_and_ends_nothing(
     assert len(server.events("certificates reloaded")) == 2
 
 
+@pytest.mark.slow
 def test_a_bad_pair_is_said_once_a_minute_however_often_it_is_read(
     party: Party, authority: Authority, connect: Connect
 ) -> None:

@@ -198,9 +198,8 @@ def test_neither_oversized_messages_nor_a_claim_of_four_gigabytes_are_taken(
     write_key(party.folder / "client.key", client_identity.key_pem)
     before = fuzzed.memory()
     for method, messages in fuzzed.good.items():
-        for _ in range(2):
-            code, _ = fuzzed.send(method, [*messages[:-1], bytes(2 << 20)])
-            assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
+        code, _ = fuzzed.send(method, [*messages[:-1], bytes(2 << 20)])
+        assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
         for prefix in (b"\0\xff\xff\xff\xff", b"\1\xff\xff\xff\xff"):
             assert _ends_stream(fuzzed.served, party.folder, method, prefix + bytes(1000))
     with pytest.raises(grpc.RpcError) as unknown:

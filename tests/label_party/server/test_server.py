@@ -233,6 +233,7 @@ def test_an_unreadable_ledger_is_said_to_be_one(
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_stalled_readers_keep_nobody_waiting(party: Party, connect: Connect) -> None:
     """With all places taken by readers that stopped, health answers, and places come back."""
     events = 200_000  # of a window of 64 kB the library may read ahead as much again

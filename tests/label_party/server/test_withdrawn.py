@@ -223,6 +223,7 @@ def test_a_features_party_learns_of_it_and_its_commands_say_so(
         assert withdrawn_reason(here) == WRONG
 
 
+@pytest.mark.slow
 def test_a_fetch_that_is_withdrawn_in_the_middle_leaves_nothing(
     two: Party, partner: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,6 +235,7 @@ def test_a_fetch_that_is_withdrawn_in_the_middle_leaves_nothing(
             raise OSError("the stream breaks")
         return read(release, start, stop)
 
+    monkeypatch.setattr("random.uniform", lambda low, high: low)  # waits for nothing
     with running(two.config()) as address:
         monkeypatch.setattr(StoredRelease, "read", withdrawn_before)
         assert WRONG in _error(partner("fetch", address))

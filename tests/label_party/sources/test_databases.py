@@ -433,6 +433,7 @@ def test_a_database_has_a_column_for_each_label(party: Party, database: Database
 GUIDE = Path("docs/how-to/databases.md")
 
 
+@pytest.mark.slow
 def test_the_guide_works_with_both(
     database: Database,
     tmp_path: Path,

@@ -26,7 +26,7 @@ from tests.label_party.conftest import BODIES, Party
 from tests.label_party.fault_bodies import PURCHASES
 from tests.label_party.witness import Witness
 
-FEW, MANY = 3, effort(20, 60)
+FEW, MANY = 2, effort(20, 60)
 TWICE = ("watched", "question")
 """What buys something else first, which may be there when it starts again."""
 

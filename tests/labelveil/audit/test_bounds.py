@@ -119,6 +119,7 @@ def test_the_published_bound_and_ours(
     assert ours >= theirs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", one_in(3, [0.5, 1.0, 4.0]))
 def test_on_the_same_scores_all_bounds_are_below_the_truth(epsilon: float) -> None:
     """Randomized response of 20,000 secrets: ours, theirs, and two Clopper-Pearson intervals.

@@ -72,7 +72,9 @@ QUICK = {one.caught_by: one for one in reversed(TWINS) if not one.slow}.values()
         for one in TWINS
     ],
 )
-def test_a_twin_is_caught(one: Twin) -> None:
+def test_a_twin_is_caught(one: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
+    if one in QUICK:
+        monkeypatch.setattr("labelveil.audit.mechanism.sums.QUESTIONS", 6)
     found = one.audit()
     assert found.verdict is Verdict.FAIL, (found.name, found.found)
     if isinstance(one, MechanismTwin):
@@ -121,8 +123,9 @@ def false_alarms(builds: int) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_right_builds_pass() -> None:
-    assert false_alarms(len(RIGHT)) == []
+    assert false_alarms(2) == []
 
 
 @pytest.mark.slow

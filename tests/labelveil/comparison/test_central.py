@@ -110,6 +110,7 @@ def test_the_accountant_agrees_with_loss_distributions() -> None:
     assert epsilon_at(subsampled_gaussian(sigma, steps.rate).repeat(steps.steps), 1e-6) > exact
 
 
+@pytest.mark.slow
 def test_secret_samples_hide_no_more_than_one_pass_over_all_rows() -> None:
     """The noise of all steps, brought to one sum over all rows, against one release's."""
     epsilon, steps = 1.0, PrivateSteps(1 / 16, 200)

@@ -47,8 +47,6 @@ def _expected_failures(estimator: Any) -> dict[str, str]:
             (PrivateLogisticRegression, "input", 1.0),
             (PrivateHuberClassifier, "output", 1.0),
             (PrivateHuberClassifier, "output", 1e3),
-            (PrivateRidge, "objective", 1.0),
-            (PrivateRidge, "input", 1.0),
             (PrivateRidge, "function", 1.0),
             (PrivateHuberRegressor, "output", 1.0),
         )

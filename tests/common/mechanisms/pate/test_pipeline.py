@@ -91,6 +91,7 @@ def test_labels_from_scikit_learn_and_torch(kind: str) -> None:
     assert report.accuracy > 0.8
 
 
+@pytest.mark.slow
 def test_torch_classes() -> None:
     torch = pytest.importorskip("torch")
     x, y = blobs()

@@ -91,19 +91,6 @@ def test_a_contested_label_closes_the_gap_that_stable_answers_need() -> None:
     assert hard[wrong].max() < np.quantile(hard, 0.3)
 
 
-@pytest.mark.slow
-def test_stable_answers_lose_where_labels_are_unequally_hard() -> None:
-    cheap = {name: point.epsilon for name, point in pate.of_model("unequal", 1).least(0.01).items()}
-    assert cheap["PATE-τ, L2"] < min(cheap["StableTopK"], cheap["stable majority"])
-
-
-@pytest.mark.slow
-def test_stable_answers_are_cheapest_on_forty_attributes() -> None:
-    outcome = pate.many_attributes(sources.like_celeba(), queries=40)
-    cheap = {name: point.epsilon for name, point in outcome.least(0.01).items()}
-    assert min(cheap["StableTopK"], cheap["stable majority"]) < cheap["PATE-τ, L2"] < cheap["PATE"]
-
-
 def test_the_ratio_of_two_aggregators_is_of_the_same_draws() -> None:
     def outcome(one: float, other: float, reached: float = 1.0) -> pate.Outcome:
         points = [

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
-from functools import cache
-from itertools import permutations, product
+from collections.abc import Callable
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -17,14 +16,6 @@ from tests.common.mechanisms import enumeration
 
 Law = dict[Any, float]
 BOTTOM = None
-
-
-def neighbours(candidates: int, most: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """All pairs of counts up to ``most``, without and with one more user of any choice."""
-    steps = [step for step in product((0, 1), repeat=candidates) if any(step)]
-    for counts in product(range(most + 1), repeat=candidates):
-        for step in steps:
-            yield counts, tuple(a + b for a, b in zip(counts, step, strict=True))
 
 
 def softmax(scores: list[float]) -> np.ndarray:
@@ -100,20 +91,6 @@ def renyi(p: Law, q: Law, order: float) -> float:
         return math.inf
     logs = [order * math.log(m) + (1 - order) * math.log(q[z]) for z, m in p.items() if m > 0]
     return float(np.logaddexp.reduce(logs)) / (order - 1)
-
-
-def worst(
-    guarantee: Guarantee, law: Callable[[tuple[int, ...]], Law], candidates: int, most: int
-) -> str | None:
-    """The first broken guarantee over all neighbours, or None."""
-    known = cache(law)
-    for pair in neighbours(candidates, most):
-        p, q = map(known, pair)
-        assert abs(sum(p.values()) - 1) < 1e-9, pair
-        reason = broken(guarantee, p, q)
-        if reason:
-            return f"{pair[0]} against {pair[1]}: {reason}"
-    return None
 
 
 def broken_twin(law: Law) -> Law:

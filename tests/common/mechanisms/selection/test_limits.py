@@ -167,6 +167,9 @@ def test_two_utilities_move_apart_by_the_reach(step: int, monotone: bool, reach:
 
 
 def test_tests_and_choices_cost_their_formulas() -> None:
+    stable = TopStable(2, F(3), TINY)  # 37% of ε is the threshold's, and 2/scale a query's
+    assert stable.guarantee.epsilon == pytest.approx(3, rel=1e-3)
+    assert stable.guarantee.exact_epsilon <= 3
     for step in (1, 2):
         gauss, laplace = GaussianTest(F(9), TINY, step), LaplaceTest(F(1, 2), TINY, step)
         assert gauss.guarantee.exact_rho == F(step * step, 18)

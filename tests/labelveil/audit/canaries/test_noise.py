@@ -231,6 +231,7 @@ def test_counts_that_say_how_little_noise_they_have_and_an_exact_category_are_se
     assert ("spend 0.06667 of ε = 0.05" in found.found) is (scale == 30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", one_in(3, [right, even, half, never_negative, one_exact]))
 def test_the_noise_of_tests_for_drift(
     noise: Callable[..., np.ndarray], monkeypatch: pytest.MonkeyPatch

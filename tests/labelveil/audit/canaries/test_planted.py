@@ -230,11 +230,12 @@ def test_messages_of_a_twin_that_is_drawn_give_it_away(
     assert failed & set(twin.caught_by), failed
 
 
+@pytest.mark.slow
 def test_right_messages_pass(grown: Grown) -> None:
     """Of many right builds none is taken for a wrong one: 1 in 10⁶ for each check."""
     message, _ = messages(grown)
     right = drawn.MessageTwin(0)
-    for _ in range(effort(10, 300)):
+    for _ in range(effort(3, 300)):
         now, before = (of_twin(grown, right(message)) for _ in range(2))
         audit = score(grown.planted, now, grown.secret, before=[earlier(before)])
         failed = {check.name for check in audit.checks if check.verdict is Verdict.FAIL}
@@ -384,7 +385,7 @@ secret_file = "join.key"
 """
 
 
-@pytest.fixture(scope="module", params=["split", "joint"])
+@pytest.fixture(scope="module", params=one_in(2, ["joint", "split"]))
 def pairs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Grown:
     """Canaries of two labels, at the ends of both."""
     two = PLANTING.model_copy(update={"events": 40_000, "also": ["returned:0:1"]})

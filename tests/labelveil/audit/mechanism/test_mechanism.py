@@ -197,6 +197,7 @@ def taken_along(labels: np.ndarray) -> np.ndarray:
     return words >> np.uint64(48)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "verdict"), one_in(2, [("made_once", Verdict.PASS), ("taken_along", Verdict.FAIL)])
 )

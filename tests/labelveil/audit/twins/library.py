@@ -18,7 +18,7 @@ from tests.labelveil.audit.twins.samplers import word_sampler
 
 Outputs = NDArray[np.generic]
 
-SIZES = Sizes(starts=4, forks=2)
+SIZES = Sizes(starts=2, forks=2)
 """As the audit's own, with fewer starts."""
 
 SMALL = Sizes(
@@ -31,7 +31,7 @@ SMALL = Sizes(
     long_rows=50_000,
     small_calls=1024,
     small_rows=16,
-    starts=4,
+    starts=2,
     forks=2,
 )
 """For what is right and must pass quickly."""

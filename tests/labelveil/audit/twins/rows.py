@@ -12,7 +12,7 @@ import numpy as np
 from labelveil.common.arrays import Floats, Words
 from labelveil.common.entropy import Entropy, system_entropy
 from tests.effort import effort
-from tests.labelveil.audit.twins.library import SIZES, MechanismTwin, Outputs, twin
+from tests.labelveil.audit.twins.library import SIZES, SMALL, MechanismTwin, Outputs, twin
 
 
 @twin
@@ -117,6 +117,7 @@ class WhetherTwoRowsAgree(MechanismTwin):
     """One row in a hundred sends whether the labels of the two rows before it agree."""
 
     caught_by = "labels of other rows"
+    slow = True
 
     def __call__(self, labels: Floats) -> Outputs:
         out = super().__call__(labels).copy()
@@ -130,6 +131,7 @@ class LabelInTwoRows(MechanismTwin):
     """Each label is used in two rows."""
 
     caught_by = "labels of other rows"
+    sizes = SMALL
 
     def __call__(self, labels: Floats) -> Outputs:
         return super().__call__(np.repeat(labels[::2], 2)[: labels.size])

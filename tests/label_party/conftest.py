@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import grpc
 import polars as pl
 import pytest
 
+from labelveil.common.entropy import Entropy, system_entropy
 from labelveil.common.release.event_keys import secret_check
 from labelveil.common.security.new_keys import write_secret
 from labelveil.common.security.pilot_certificates import (
@@ -152,6 +154,22 @@ def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Experiments]:
     """A process that is killed, or whose disk fails, at any step of :data:`BODIES`."""
     with experiments(tmp_path_factory.mktemp("faults"), BODIES) as found:
         yield found
+
+
+@pytest.fixture
+def keys_of_noise(monkeypatch: pytest.MonkeyPatch) -> list[Entropy]:
+    """The entropy of the system that modules of the labels party ask for, and got."""
+    made: list[Entropy] = []
+
+    def recorded() -> Entropy:
+        made.append(system_entropy())
+        return made[-1]
+
+    for name, module in list(sys.modules.items()):
+        ours = name.startswith("labelveil.label_party.")
+        if ours and getattr(module, "system_entropy", None) is system_entropy:
+            monkeypatch.setattr(module, "system_entropy", recorded)
+    return made
 
 
 @pytest.fixture(autouse=True)

@@ -146,6 +146,27 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "token = secrets.token_hex(32) → token = secrets.token_hex(33)",
     ): "a longer token is as hard to guess",
     (
+        "common/exact/channel.py",
+        "_MOST_CELLS = 1 << 23 → _MOST_CELLS = (23)",
+    ): "a guide table of another size samples alike, at another speed",
+    (
+        "common/guarantees/gaussian.py",
+        "for _ in range(100): → for _ in range(101):",
+    ): "a step more of a bisection that ends in neighbouring floats",
+    (
+        "common/guarantees/renyi.py",
+        "Fraction(n, d) for n, d in ((9, 8), (5, 4), (3, 2), (2, 1), (3, 1), (5, 1))"
+        " → Fraction(n, d) for n, d in ((10, 8), (5, 4), (3, 2), (2, 1), (3, 1), (5, 1))",
+    ): "every exponent gives a bound, of which the least is taken",
+    (
+        "common/randomizers/design/conditionals.py",
+        "_DRAWS = 16 → _DRAWS = (15)",
+    ): "a draw fewer of a sample that stands for features",
+    (
+        "label_party/release/message.py",
+        "if counted: → if message:",
+    ): "codes are counted that nobody looks at",
+    (
         "label_party/server/listener.py",
         "await stopping → pass",
     ): "the server has stopped by then, and so does whoever waited for it",

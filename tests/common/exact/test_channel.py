@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from labelveil.common.entropy import seeded_entropy
@@ -191,6 +191,8 @@ def test_rows_that_no_label_uses_do_not_count() -> None:
         ([0.0], [0.0, 1.0], [[TOTAL + 1, -1]], None),
         ([0.0, 1.0], [0.0, 1.0], [[TOTAL, 0], [TOTAL - 1, 1]], None),
         ([0.0], [0.0, 1.0], [[TOTAL, 0]], None),
+        ([0.0, 1.0], [0.0, 1.0, 2.0], [[TOTAL - 5, 0, 5], [TOTAL - 5, 1, 4]], None),
+        ([0.0, 1.0], [0.0, 1.0, 2.0], [[TOTAL - 5, 0, 5], [TOTAL - 4, 0, 4]], None),
         ([0.0], [0.0, 1.0], [[TOTAL]], None),
         ([0.0, 1.0], [0.0], [[TOTAL]], [0, 1]),
         ([0.0, 1.0], [0.0], [[TOTAL]], [0, -1]),
@@ -202,6 +204,20 @@ def test_what_is_not_a_channel_is_refused(
 ) -> None:
     with pytest.raises(PrivacyError):
         FiniteChannel(inputs, outputs, rows, row_of)
+
+
+@settings(max_examples=30)
+@given(matrices(), st.sampled_from([1, -1, 1 << 32, -(1 << 32), (1 << 32) - 1, 1 << 63]))
+def test_words_that_do_not_sum_to_the_whole_are_no_channel(rows: list[list[int]], by: int) -> None:
+    """Of a file, where weights come as 64-bit words, whose sum wraps around."""
+    assume(len(rows[0]) > 1)
+    words = np.array(rows, dtype=object)
+    place = int(words[-1].argmax())
+    words[-1, place] += by
+    assume(0 < words[-1, place] < TOTAL)
+    labels, outputs = np.arange(len(rows), dtype=float), np.arange(len(rows[0]), dtype=float)
+    with pytest.raises(PrivacyError, match=r"must sum to 2\*\*64"):
+        FiniteChannel(labels, outputs, words.astype(np.uint64))
 
 
 def test_arrays_are_frozen() -> None:

@@ -165,7 +165,10 @@ def test_scores_of_any_size() -> None:
         0,
         1,
     ]
-    assert choice.exponential_peeling(np.array([5, 5]), Fraction(0), 2, source).size == 2
+    for scores in ([5, 5], [5, 7, 5, 5, 7]):  # each is drawn once, however many are alike
+        for _ in range(20):
+            drawn = choice.exponential_peeling(np.array(scores), Fraction(0), len(scores), source)
+            assert sorted(drawn.tolist()) == list(range(len(scores)))
 
 
 MANY = (1 << 20) + 7

@@ -613,3 +613,16 @@ def test_much_noise_on_a_sample_of_fixed_size_costs_as_its_square_says() -> None
     """Ten times the noise divides a small ε by a hundred, however many digits cancel."""
     little, less = fixed_size_gaussian(10**5, 0.1), fixed_size_gaussian(10**6, 0.1)
     assert float(less.at(8)) == pytest.approx(float(little.at(8)) / 100, rel=1e-3)
+
+
+@pytest.mark.parametrize("rho", [1e-4, 0.5, 30.0, 1000.0])
+@pytest.mark.parametrize("delta", [1e-9, 0.1])
+def test_a_concentrated_guarantee_converts_at_the_best_of_all_orders(
+    rho: float, delta: float
+) -> None:
+    """``ρα + ln(1 - 1/α) - ln(δα)/(α - 1)``, the least of it over a dense grid."""
+    alphas = 1 + np.geomspace(1e-4, 1e7, 400_001)
+    values = rho * alphas + np.log1p(-1 / alphas) - np.log(delta * alphas) / (alphas - 1)
+    least = max(0.0, float(values.min()))
+    found = epsilon_at(ZeroConcentratedDP.of(rho), delta)
+    assert least * (1 - 1e-9) <= found <= least * (1 + 1e-5) + 1e-9

@@ -32,7 +32,8 @@ ELSEWHERE = {
     "Perturbation": "real vectors: see test_output_noise_is_radial_with_the_stated_scale,"
     " test_objective_noise_can_be_read_from_the_minimiser,"
     " test_every_record_is_private_before_anybody_sees_it",
-    "LabelRidge": "real vectors: see test_radial_noise_has_its_law",
+    "LabelRidge": "real vectors: see test_radial_noise_has_its_law,"
+    " test_the_noise_is_for_the_farthest_two_labels_of_any_row",
     "LabelProcess": "see test_the_farthest_neighbours_are_within_epsilon_and_delta",
     "PrivateSums": "an answer, with the guarantee of the NoisySums that gave it",
     "SelectMeasureProject": "its rounds are what budgets' cases select and measure, and"

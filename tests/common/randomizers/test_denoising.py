@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import product
 
 import numpy as np
 import pytest
@@ -41,6 +42,16 @@ def spread(cells: int, probabilities: np.ndarray) -> float:
 
 
 @pytest.mark.slow
+def test_an_end_may_have_a_mass_of_its_own_where_it_stands_out() -> None:
+    """By more than two deviations of the noise, from the mean of the four cells beside it."""
+    flat = np.array([5.0, 4.0, 6.0, 4.0, 6.0, 90.0, 6.0, 4.0, 6.0, 4.0, 5.0])
+    for low, high in product((0.0, 1.9, -1.9, 2.1, -2.1), repeat=2):
+        counts = flat.copy()
+        counts[[0, -1]] += low, high
+        ends = denoising._Fit(counts, counts.sum(), counts.shape, None).plausible_ends()
+        assert ends == [(False, True) if abs(end) > 2 else (False,) for end in (low, high)]
+
+
 def test_a_smooth_tail_is_told_from_noise() -> None:
     counts = geometric_counts(80, 0.8)
     truth = counts / counts.sum()

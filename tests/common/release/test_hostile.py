@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
+from pydantic import ValidationError
 
 from labelveil.audit.certificate.evidence import read_evidence
 from labelveil.audit.certificate.run import certificate
@@ -19,7 +21,25 @@ from labelveil.common.randomizers import build_randomizer, randomizer_names
 from labelveil.common.release.facts import check_details, check_digits, check_options
 from labelveil.common.release.folder import MANIFEST_FILE
 from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.peers import is_bounded
+from labelveil.common.release.rows import keys_bytes
+from labelveil.common.release.sections import (
+    ContentSection,
+    InForceSection,
+    LabelSection,
+    ManifestSection,
+    PopulationSection,
+    PriorSection,
+    StatedPrivacy,
+    StatedRandomizer,
+    StratumSection,
+    SumsSection,
+    TrialSection,
+    WidthSection,
+)
+from labelveil.common.release.strict_json import parse_json
 from labelveil.common.release.table import write_release
+from labelveil.common.wire import label_release_pb2 as wire
 from tests.common.release.releases import make_release, text_of, words_of
 from tests.labelveil.audit.conftest import in_key_order
 
@@ -49,6 +69,87 @@ def data() -> dict[str, Any]:
 
 def test_the_release_itself_passes(tmp_path: Path) -> None:
     assert passes(written(tmp_path, data()))
+
+
+NUMBERS: list[tuple[type[ManifestSection], str, int, int]] = [
+    # what a member may be at least and at most, as the contract has it: 2**37 events, 2**40 of a
+    # weight, grids of 8,192 points, groups numbered in four bytes but one
+    (StratumSection, "rows", 0, 2**37),
+    (PopulationSection, "rows", 1, 2**37),
+    (InForceSection, "rows", 1, 2**37),
+    (ContentSection, "rows", 1, 2**37),
+    (ContentSection, "block_rows", 1, 2**37),
+    (StatedPrivacy, "records_per_unit", 1, 2**37),
+    (WidthSection, "half_width", 1, 8191),
+    (WidthSection, "groups", 1, 2**32 - 2),
+    (SumsSection, "groups", 1, 2**32 - 2),
+    (SumsSection, "largest_weight", 0, 2**20),
+    (TrialSection, "threshold", 0, 2**62),
+]
+LISTS: list[tuple[type[ManifestSection], str, Any, int, int]] = [
+    (StratumSection, "name", "x", 0, 256),
+    (LabelSection, "name", "x", 0, 256),
+    (PriorSection, "labels", ["x"], 1, 8),
+    (StatedRandomizer, "labels", ["x"], 1, 8),
+    (SumsSection, "offsets", [8191], 1, 256),
+    (Manifest, "strata", [{"name": "", "rows": 0, "law": [0, 2**40]}], 0, 32),
+]
+
+
+def refused(section: type[ManifestSection], name: str, value: Any) -> bool:
+    """Whether this member alone is refused, whatever else is missing."""
+    with pytest.raises(ValidationError) as said:
+        section.model_validate({name: value}, strict=True)
+    return any(error["loc"][:1] == (name,) for error in said.value.errors())
+
+
+@pytest.mark.parametrize(("section", "name", "least", "most"), NUMBERS)
+def test_a_number_of_a_manifest_has_its_bounds(
+    section: type[ManifestSection], name: str, least: int, most: int
+) -> None:
+    assert [refused(section, name, n) for n in (least - 1, least, most, most + 1)] == [
+        True, False, False, True,
+    ]  # fmt: skip
+    assert refused(section, name, float(least))
+    assert refused(section, name, True)
+
+
+@pytest.mark.parametrize(("section", "name", "one", "least", "most"), LISTS)
+def test_a_list_of_a_manifest_is_no_longer_than_it_may_be(
+    section: type[ManifestSection], name: str, one: Any, least: int, most: int
+) -> None:
+    assert [refused(section, name, one * n) for n in (least, most, most + 1)] == [
+        False, False, True,
+    ]  # fmt: skip
+    assert not least or refused(section, name, [])
+
+
+@pytest.mark.parametrize(
+    ("section", "member"),
+    [
+        (PriorSection, {"noisy_counts": [2**62 + 1]}),
+        (PriorSection, {"noisy_counts": [-(2**62) - 1]}),
+        (PriorSection, {"start": [2**40 + 1]}),
+        (PriorSection, {"start": [-1]}),
+        (StratumSection, {"law": [2**40 + 1]}),
+        (StratumSection, {"law": [-1]}),
+        (SumsSection, {"offsets": [8192]}),
+        (SumsSection, {"offsets": [-1]}),
+        (LabelSection, {"weight": 0.0}),
+        (StatedPrivacy, {"requested_epsilon": 0.0}),
+        (PriorSection, {"scale": "2/4"}),
+        (PriorSection, {"scale": "01"}),
+        (ContentSection, {"digest": "AB" * 32}),
+        (ContentSection, {"digest": "ab" * 31}),
+        (PopulationSection, {"secret_check": "ab" * 15}),
+        (PopulationSection, {"secret_check": "ab" * 17}),
+    ],
+)
+def test_an_item_beyond_its_bounds_is_refused(
+    section: type[ManifestSection], member: dict[str, Any]
+) -> None:
+    ((name, value),) = member.items()
+    assert refused(section, name, value)
 
 
 def test_rows_of_different_lengths_fail_in_one_line(tmp_path: Path) -> None:
@@ -223,3 +324,36 @@ def test_a_claim_of_a_hundred_digits_is_judged_at_once(tmp_path: Path) -> None:
     manifest = data()
     manifest["randomizers"][0]["guarantee"]["epsilon"] = "9" * 150
     assert not passes(written(tmp_path, manifest))
+
+
+def test_what_is_said_of_software_is_as_short_as_the_contract_has_it() -> None:
+    def said(version: int, *formats: int) -> wire.Software:
+        return wire.Software(version="v" * version, formats=["f" * size for size in formats])
+
+    assert is_bounded(said(64, *[64] * 64))
+    for long in (said(65), said(1, 65), said(1, *[1] * 63, 65), said(1, *[1] * 65)):
+        assert not is_bounded(long)
+
+
+def test_json_that_two_readers_may_read_in_two_ways_is_refused() -> None:
+    assert parse_json(b'{"a":{"b":1},"c":[{"b":2}]}') == {"a": {"b": 1}, "c": [{"b": 2}]}
+    deep = b"[" * 16 + b"]" * 16
+    assert parse_json(deep)
+    for data in (b'{"a":1,"a":2}', b'[{"b":{"a":1,"a":1}}]', b"[" + deep + b"]"):
+        with pytest.raises(ReleaseError, match="is not valid JSON"):
+            parse_json(data)
+
+
+def test_a_number_that_is_chosen_is_short_whatever_its_size() -> None:
+    check_digits({"x": 123456e9, "y": 1e15, "z": [0.125, 7]})
+    for value in (1e16, -1e300, [1, 1e16], 1.234567):
+        with pytest.raises(ConfigError, match="has more than 6 significant digits"):
+            check_digits({"x": value})
+
+
+def test_a_key_of_another_length_is_none() -> None:
+    whole = pl.Series([bytes(16), b"k" * 16])
+    assert keys_bytes(whole).tobytes() == bytes(16) + b"k" * 16
+    for other in ([b"k" * 15, b"k" * 17], [b"k" * 16, None], [b"", b"k" * 32]):
+        with pytest.raises(ReleaseError, match="is not 16 bytes long"):
+            keys_bytes(pl.Series(other, dtype=pl.Binary))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 
 from labelveil.common.arrays import Floats
-from labelveil.common.entropy import WordSource
+from labelveil.common.entropy import Entropy, WordSource
 from labelveil.common.errors import BudgetError, ConfigError, ReleaseError
+from labelveil.common.guarantees import Unit
 from labelveil.common.mechanisms.interactive import HeldOutcome, NotPrior, Terms
 from labelveil.common.mechanisms.interactive.targets import not_prior
 from labelveil.exact import discrete_laplace
@@ -19,6 +21,7 @@ from labelveil.label_party.queries.own_session import open_session
 from labelveil.label_party.store.ledger import Ledger
 from labelveil.label_party.store.release_store import ANSWERED_FILE, Store
 from tests.label_party.conftest import Party
+from tests.power_cut import watching
 
 SPENT: dict[str, Any] = {"privacy__total_epsilon": 40, "privacy__total_delta": 1e-6}
 TERMS = Terms(not_prior(Fraction(1, 10)), hits=3)
@@ -78,6 +81,36 @@ def test_a_hit_is_in_the_ledger_before_it_is_seen(
     assert not seen
 
 
+def test_a_hit_outlives_a_power_cut_once_it_is_seen(
+    party: Party, keys_of_noise: list[Entropy]
+) -> None:
+    """Its ledger's line, and the log by which an older ledger is known; no key of its noise."""
+    config, seen = party.config(**SPENT), list[bool]()
+    with (
+        watching(party.folder, lambda path: path.name != ANSWERED_FILE) as disk,
+        open_session(config, "sums", TERMS) as session,
+    ):
+        for _ in range(2):
+            session.run(HIT)
+            disk.look("a hit")
+            seen.append(bool(list(party.folder.rglob(ANSWERED_FILE))))
+    assert disk.lost == []
+    assert seen == [True, True]
+    (entropy,) = keys_of_noise
+    with pytest.raises(ValueError, match="destroyed"):
+        _ = entropy.key
+
+
+def test_what_lies_outside_of_the_domain_counts_at_its_end(party: Party) -> None:
+    party.write_labels({"key": ["event-1", "event-2"], "label": [-5.0, 1e6]})
+
+    def ends(labels: Floats, source: WordSource) -> tuple[float, float]:
+        return float(labels.min()), float(labels.max())
+
+    with open_session(party.config(**SPENT), "ends", TERMS) as session:
+        assert session.run(NotPrior(ends, Fraction(1, 10), prior=(0.0, 10.0))) == (0, 10)
+
+
 def test_models_are_shown_only_above_a_bar(party: Party) -> None:
     def candidate(score: int) -> Callable[[Floats, WordSource], int]:
         return lambda labels, source: score  # trains nothing, so it is private
@@ -113,8 +146,34 @@ def test_an_older_ledger_closes_it(party: Party) -> None:
         pass
 
 
+def test_a_restored_ledger_opens_none_that_it_knows(party: Party) -> None:
+    """Whatever is stated: which hits there were since the backup is not known."""
+    config = party.config(**SPENT)
+    with open_session(config, "sums", TERMS) as session:
+        session.run(HIT)
+    assert party.run("backup", "--to", "b.tar").code == 0
+    shutil.rmtree(party.store)
+    assert party.run("restore", "b.tar", "--nothing-since").code == 0
+    with (
+        pytest.raises(ReleaseError, match="was restored from a backup and is closed"),
+        open_session(config, "sums", TERMS),
+    ):
+        pass
+    with open_session(config, "other", TERMS) as session:
+        session.run(HIT)
+
+
 def test_what_it_cannot_keep_is_refused_and_costs_nothing(party: Party) -> None:
     config = party.config(**SPENT)
+    users = {"privacy__unit": "user", "privacy__user": "who", "privacy__max_records_per_user": 2}
+    several = party.config(**SPENT, **users)
+    of_users = Terms(not_prior(Fraction(1, 10)), hits=3, unit=Unit.USER)
+    for settings, terms in ((several, of_users), (config, of_users)):
+        with (
+            pytest.raises(ConfigError, match="its terms have 1, 0 and units of"),
+            open_session(settings, "sums", terms),
+        ):
+            pass
     for terms in (
         Terms(not_prior(Fraction(1, 10)), hits=3, families=2),
         Terms(not_prior(Fraction(1, 10)), hits=3, call_delta=Fraction(1, 10**9)),

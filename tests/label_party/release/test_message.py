@@ -48,7 +48,10 @@ def built(values: list[float], config: LabelPartyConfig, seed: int = 0) -> tuple
     rows = Kept()
     events = completed(values)
     plan = config.plan_message(events.rows)
-    return build(events, config, plan, fixed_entropy(seed), rows), rows
+    done: list[int] = []
+    made = build(events, config, plan, fixed_entropy(seed), rows, done.append)
+    assert sum(done) == events.rows  # what a bar shows is all of it at the end
+    return made, rows
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.1, 0.3, 1.0, 2.5, 8.0])

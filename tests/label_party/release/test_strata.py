@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 from fractions import Fraction
@@ -273,11 +274,19 @@ def test_a_manifest_of_strata_that_contradicts_itself_is_refused(shops: Party) -
     refused(once, strata=[])
     refused("must have as many randomizers", strata=strata[:2])
     refused(rows, strata=[*strata[:2], {**strata[2], "rows": strata[2]["rows"] + 1}])
+    refused(rows, strata=[*strata[:2], {**strata[2], "rows": strata[2]["rows"] - 1}])
     refused("two strata have one name", strata=[*strata[:2], {**strata[2], "name": "north"}])
     refused("a weight for each point", strata=[{**each, "law": [1]} for each in strata])
     fewer = {**table, "noisy_counts": table["noisy_counts"][:-1]}
     refused("bins of each", tables=[fewer])
-    refused("", tables=[{**table, "scale": str(Fraction(table["scale"]) / 2)}])
+    refused("bins of each", tables=[{**table, "noisy_counts": [1] * 9 * len(strata)}])
+    for factor in (Fraction(1, 2), Fraction(2)):  # less noise than is claimed, and more
+        other = {**table, "scale": str(Fraction(table["scale"]) * factor)}
+        refused("scale times epsilon must be", tables=[other])
+    content = whole["content"]
+    digest = hashlib.sha256(bytes.fromhex("".join([content["blocks"][0]] * 2))).hexdigest()
+    more = {**content, "blocks": [content["blocks"][0]] * 2, "digest": digest}
+    refused("2 block digests for 1 blocks", content=more)
     refused(once, randomizers=whole["randomizers"][:2])
     refused(once, randomizers=[])
     in_force = {"epoch": "0", "manifest": "0" * 64, "rows": 9}

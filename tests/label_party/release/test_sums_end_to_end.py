@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import labelveil as lv
 from labelveil.common.errors import LabelveilError
 from labelveil.common.mechanisms.group_sums import NO_GROUP, Lattice
-from labelveil.common.release.folder import QUESTION_FILE
+from labelveil.common.release.folder import POPULATION_FILE, QUESTION_FILE
 from labelveil.common.release.sums import read_sums
 from labelveil.common.security.pilot_certificates import Credentials
 from labelveil.feature_party.commands.cli import app
@@ -214,6 +214,11 @@ def test_events_and_secrets_that_do_not_fit_are_said(party: Party, features: lis
     Path("other.key").chmod(0o600)
     with pytest.raises(LabelveilError, match="is not the secret"):
         lv.read_sums("release", KEYS, "other.key")
+    kept = bytearray((RELEASED / POPULATION_FILE).read_bytes())
+    kept[:16], kept[16:32] = kept[16:32], kept[:16]
+    (RELEASED / POPULATION_FILE).write_bytes(kept)
+    with pytest.raises(LabelveilError, match="is not the population"):
+        lv.read_sums("release", KEYS, "join.key")
 
 
 def test_a_question_that_does_not_fit_is_never_sent(party: Party, features: list[str]) -> None:

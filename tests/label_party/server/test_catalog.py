@@ -87,6 +87,14 @@ def test_what_cannot_be_opened_for_a_moment_is_served_afterwards(party: Party) -
     assert catalog.left_out() == []
 
 
+def test_a_closed_one_verifies_nothing_more(party: Party) -> None:
+    assert party.release().code == 0
+    catalog = Catalog(Store(party.store))
+    catalog.close()
+    with pytest.raises(RuntimeError, match="shutdown"):
+        catalog.find("labels", "1")
+
+
 def test_bytes_that_are_others_are_damage_for_good(party: Party) -> None:
     assert party.release().code == 0
     codes = party.store / "releases" / "labels" / "1" / "codes.bin"

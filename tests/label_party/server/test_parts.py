@@ -30,7 +30,12 @@ from labelveil.label_party.server.access import AccessPolicy, certificate_of
 from labelveil.label_party.server.calls import ActiveCalls
 from labelveil.label_party.server.catalog import Damaged, Unreadable, reading
 from labelveil.label_party.server.credentials import ServerCredentials
-from labelveil.label_party.server.evaluation_service import _received, _refusing, predictions_of
+from labelveil.label_party.server.evaluation_service import (
+    EvaluationService,
+    _received,
+    _refusing,
+    predictions_of,
+)
 from labelveil.label_party.server.handshakes import Handshakes, reachable
 from labelveil.label_party.server.health import HealthService, Probes
 from labelveil.label_party.server.http_probes import _verdict
@@ -623,3 +628,24 @@ def test_files_are_read_again_where_they_changed_or_are_to_be_forgotten(
     assert (own.reloads, connected) == ({"done": 3, "failed": 2}, [8])
     said = [record.getMessage() for record in caplog.records]
     assert said == ["certificates reloaded"] * 2 + ["failed no key"] * 2 + ["certificates reloaded"]
+
+
+def test_a_question_is_about_one_of_the_labels_that_is_named() -> None:
+    """It may go without a name where there is but one."""
+    offering: Any = SimpleNamespace(offers=lambda release, loss: loss == "squared gain")
+    nothing: Any = None
+    service = EvaluationService(nothing, offering)
+
+    def asked(names: list[str], label: str, loss: str = "squared gain") -> str:
+        release: Any = SimpleNamespace(manifest=SimpleNamespace(names=names))
+        return service._label(release, evaluation_pb2.EvaluationHeader(label=label, loss_name=loss))
+
+    found = [asked(["a"], ""), asked(["a"], "a"), asked(["a", "b"], "b"), asked(["a", "b"], "a")]
+    assert found == ["a", "a", "b", "a"]
+    for names, label in ((["a"], "b"), (["a", "b"], ""), (["a", "b"], "c")):
+        with pytest.raises(Refusal) as refused:
+            asked(names, label)
+        assert refused.value.text == f"label must be one of {', '.join(names)}"
+    with pytest.raises(Refusal) as refused:
+        asked(["a"], "a", "absolute gain")
+    assert refused.value.reason == "not_offered"

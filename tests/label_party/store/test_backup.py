@@ -118,8 +118,11 @@ def test_the_copy_holds_no_reservation_and_is_one_file(party: Party) -> None:
     assert not list(party.folder.glob(".b*"))
 
 
-def test_releases_since_the_backup_that_are_still_there_count(party: Party) -> None:
-    """The ledger is damaged, the releases are not."""
+@pytest.mark.parametrize("stated", [["--nothing-since"], ["--lost", "2=0.25"]])
+def test_releases_since_the_backup_that_are_still_there_count(
+    party: Party, stated: list[str]
+) -> None:
+    """The ledger is damaged, the releases are not: what they say counts, whatever is stated."""
     assert party.release().code == 0
     assert party.run("backup", "--to", "b.tar").code == 0
     assert party.release(data__epoch="2").code == 0
@@ -127,7 +130,7 @@ def test_releases_since_the_backup_that_are_still_there_count(party: Party) -> N
     assert "exists already" in _restore(party, "--nothing-since").error
     for path in party.store.glob("ledger.sqlite*"):
         path.unlink()
-    done = _restore(party, "--nothing-since")
+    done = _restore(party, *stated)
     assert "counted as spent: labels/2" in done.out
     assert _account(party)["left"]["epsilon"] == "1"
     assert "already released" in party.release(data__epoch="2").out

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from labelveil.common.errors import BudgetError, ConfigError, ReleaseError
+from labelveil.common.errors import BudgetError, ConfigError, PrivacyError, ReleaseError
 from labelveil.common.guarantees import (
     Adjacency,
     ApproximateDP,
@@ -104,6 +104,13 @@ def test_a_limit_is_below_a_cap_in_both_numbers(
     assert budget.at_most(limit, cap) == allowed
 
 
+def test_of_two_epochs_each_number_that_is_larger_counts() -> None:
+    one, other, both = approximate(2, "1e-7"), approximate(1, "3e-7"), approximate(2, "3e-7")
+    assert budget._larger(one, other) == budget._larger(other, one) == both
+    assert budget._larger(one, one) == one
+    assert budget._larger(pure(1), pure(2)) == budget._larger(pure(2), pure(1)) == pure(2)
+
+
 def test_a_cap_is_raised_so_that_it_still_allows_what_it_did() -> None:
     assert budget.raising(pure(1), pure(2)) == "--to 2"
     assert budget.raising(pure(3), pure(2)) == "--to 3"
@@ -162,6 +169,13 @@ def test_a_refusal_names_what_would_fit(
     if less is not None:
         smaller = replace(proposal, guarantee=pure(less[1]))
         budget.check_fits(charges, smaller, limit, cap)
+
+
+def test_charges_about_other_neighbours_are_told_before_anything_is_added_up() -> None:
+    of_users = replace(bought(1), guarantee=PureDP.of(1, unit=Unit.USER))
+    for charges, proposal in (([of_users], bought(1)), ([bought(1)], of_users)):
+        with pytest.raises(PrivacyError, match=r"^guarantees with privacy unit record and user"):
+            budget.check_fits(charges, proposal, pure(9), None)
 
 
 def test_concentrated_charges_need_a_delta_which_is_proposed() -> None:

@@ -101,6 +101,18 @@ def test_what_is_committed_stays(path: Path) -> None:
     database.close()
 
 
+def test_a_reservation_that_is_settled_is_written_anew(path: Path) -> None:
+    """With another value: for the old one no page would take the place of one that was torn."""
+    with Ledger(path) as ledger:
+        assert ledger.settle() == []
+        charge = reserve(ledger, "d", "1", pure(1), pure(1))
+        (before,) = ledger.reservations()
+        (after,) = ledger.settle()
+        assert (after.id, ledger.reservations()) == (charge, [after])
+        assert after.reserved_at > before.reserved_at
+        assert not after.lost  # it has no bytes yet, and has lost none
+
+
 def test_an_epoch_has_one_release(path: Path) -> None:
     with Ledger(path) as ledger:
         spend(ledger, "1", "0.1")
@@ -277,6 +289,16 @@ def test_the_first_limit_is_the_cap_and_only_a_reason_raises_it(path: Path) -> N
     database.close()
 
 
+def test_a_cap_is_raised_in_no_number_that_falls(path: Path) -> None:
+    with Ledger(path) as ledger:
+        reserve(ledger, "d", "1", pure("0.5"), mixed(1))
+        for to in (mixed(2, "1e-7"), mixed("0.5", "1e-5"), mixed(1), pure(2)):
+            with pytest.raises(BudgetError, match="is not above it"):
+                ledger.raise_cap("d", to, "a test")
+        ledger.raise_cap("d", mixed(1, "2e-6"), "a test")
+        assert ledger.cap("d") == mixed(1, "2e-6")
+
+
 def test_data_sets_that_share_an_account_share_its_budget(path: Path) -> None:
     with Ledger(path) as ledger:
         reserve(ledger, "clicks", "1", pure("0.75"), pure(1), account="shop")
@@ -307,6 +329,15 @@ def test_the_file_is_as_durable_as_sqlite_can_make_it(path: Path) -> None:
         database = ledger._database
         assert database.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
         assert database.execute("PRAGMA synchronous").fetchone()[0] == 2
+
+
+def test_to_open_it_writes_nothing(path: Path) -> None:
+    with Ledger(path) as ledger:
+        spend(ledger, "1", "0.5")
+    before = path.read_bytes(), path.stat().st_mtime_ns
+    with Ledger(path) as ledger:
+        assert ledger.spent("d", pure(1)) == pure("0.5")
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == before
 
 
 def test_another_schema_is_refused(path: Path) -> None:
@@ -345,6 +376,11 @@ def test_answers_only_grow_and_never_beyond_what_was_sold(path: Path) -> None:
     for statement in ("DELETE FROM answers", "UPDATE answers SET value = 0"):
         with pytest.raises(sqlite3.IntegrityError, match="an answer"):
             database.execute(statement)
+    for number, question in ((3, "a" * 64), (2, "c" * 64)):  # one answer a question, and a number
+        with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
+            database.execute(
+                "INSERT INTO answers VALUES (?, ?, ?, 7.0, 1.0)", (charge.id, number, question)
+            )
     database.close()
 
 
@@ -355,6 +391,10 @@ def test_a_session_that_another_ledger_began_answers_nothing_more(path: Path) ->
         assert charge is not None
         with pytest.raises(BudgetError, match="under another ledger"):
             ledger.answer(charge, "a" * 64, 0.5, 1.0)
+    database = sqlite3.connect(path)
+    with pytest.raises(sqlite3.IntegrityError, match="a closed session"):
+        database.execute("DELETE FROM closed")
+    database.close()
 
 
 def test_a_damaged_file_is_one_line(path: Path) -> None:
@@ -378,5 +418,6 @@ def test_what_another_ledger_sold_is_counted_once_and_does_not_change_what_is_kn
         spend(ledger, "1", "0.25")
         for epoch, epsilon in (("1", "0.5"), ("2", "0.125"), ("2", "0.125")):
             ledger.count(Purchase("d", epoch, LABELS, pure(epsilon), digest=DIGEST))
-        assert [entry.epoch for entry in ledger.charges()] == ["1", "2"]
+        counted = [(entry.epoch, entry.counted) for entry in ledger.charges()]
+        assert counted == [("1", False), ("2", True)]
         assert ledger.spent("d", pure(1)) == pure("0.375")

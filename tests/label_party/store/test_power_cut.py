@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from labelveil.common import files
+from labelveil.common.entropy import Entropy
 from labelveil.label_party.store.release_store import LEDGER_FILE, Store
 from tests.label_party import fault_bodies
 from tests.label_party.conftest import Party
@@ -25,8 +26,13 @@ def promises_nothing(path: Path) -> bool:
 
 
 @pytest.mark.parametrize("kind", fault_bodies.PURCHASES)
-def test_all_that_a_purchase_counts_on_is_synced(party: Party, kind: str) -> None:
-    """The first of a store, which is made on the way, a folder above it as well."""
+def test_all_that_a_purchase_counts_on_is_synced(
+    party: Party, kind: str, keys_of_noise: list[Entropy]
+) -> None:
+    """The first of a store, which is made on the way, a folder above it as well.
+
+    But no key of its noise: that is gone when the purchase is made.
+    """
     deep = (party.folder / "label_party.toml").read_text() + '[store]\ndirectory = "up/label_store"'
     (party.folder / "label_party.toml").write_text(deep)
     with watching(party.folder, promises_nothing) as disk:
@@ -35,6 +41,10 @@ def test_all_that_a_purchase_counts_on_is_synced(party: Party, kind: str) -> Non
         getattr(fault_bodies, kind)(str(party.folder), "1")
     assert disk.lost == []
     assert disk.moments.count("a commit") > 1
+    assert keys_of_noise
+    for entropy in keys_of_noise:
+        with pytest.raises(ValueError, match="destroyed"):
+            _ = entropy.key
 
 
 def test_all_that_a_submission_counts_on_is_synced(party: Party) -> None:

@@ -112,6 +112,18 @@ def test_a_ledger_that_is_gone_is_rebuilt_from_the_releases(party: Party, tmp_pa
     assert [charge["state"] for charge in account["charges"]] == ["committed"]
 
 
+def test_what_another_release_cost_is_not_what_this_one_did(party: Party) -> None:
+    """Its note is whole, and lies beside the bytes of another epoch, or of another name."""
+    assert party.release().code == 0
+    assert party.release(data__epoch="2", privacy__epsilon=0.25).code == 0
+    one, two = (party.store / "releases" / "labels" / epoch for epoch in "12")
+    (one / "charge.json").write_bytes((two / "charge.json").read_bytes())
+    _lose(party, "ledger.sqlite*")
+    refused = party.run("restore", "--nothing-since").error
+    assert "releases/labels/1 holds something of another name" in refused
+    assert not list(party.store.glob("ledger.sqlite"))
+
+
 def _lose(party: Party, names: str) -> None:
     for path in party.store.glob(names):
         path.unlink()

@@ -309,3 +309,11 @@ def test_impossible_requests_are_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         DPSGDRegressor(**changes).fit(uniforms(1, 10, 2), uniforms(2, 10))
+
+
+@pytest.mark.parametrize(("noise", "shift"), [("laplace", 2), ("direction", 1)])
+def test_a_replaced_record_moves_a_fixed_sample_by_two_gradients(noise: Any, shift: int) -> None:
+    """A direction of its own moves by one. ``ln(1 + q(e^(shift/scale) - 1))`` for q = m/n."""
+    step = GradientSteps(10, 3, 1, noise, "fixed", Fraction(2)).step
+    assert isinstance(step, PureDP)
+    assert step.epsilon == pytest.approx(math.log1p(0.3 * math.expm1(shift / 2)), rel=1e-9)

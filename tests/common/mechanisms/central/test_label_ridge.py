@@ -161,3 +161,24 @@ def test_impossible_requests_are_refused() -> None:
         LabelRidge(1.0).draw(rows, labels[1:], seeded_entropy(0))
     with pytest.raises(DataError, match="features are 0"):
         LabelRidge(1.0).draw(0 * rows, labels, seeded_entropy(0))
+
+
+def test_the_noise_is_for_the_farthest_two_labels_of_any_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of scale ``max_i 2 ‖v_i‖ / ε`` on the sum of ``v_i y_i``, labels beyond -1 … 1 clipped."""
+    asked: list[tuple[Any, Fraction]] = []
+
+    def still(centre: Any, scale: Fraction, exponent: int, source: object) -> Any:
+        asked.append((centre, scale))
+        return np.rint(np.ldexp(centre, -exponent)).astype(np.int64)
+
+    monkeypatch.setattr(module, "radial_laplace", still)
+    rng = np.random.default_rng(4)
+    rows = np.column_stack([rng.normal(size=(50, 3)), np.ones(50)])
+    labels = rng.normal(size=50) * 2
+    design = LabelRidge(0.5).draw(rows, labels, seeded_entropy(1)).design
+    ((centre, scale),) = asked
+    assert centre == pytest.approx(design.vectors.T @ np.clip(labels, -1, 1))
+    farthest = 2 * float(np.linalg.norm(design.vectors, axis=1).max())
+    assert farthest / 0.5 <= float(scale) <= farthest / 0.5 * (1 + 1e-6)

@@ -440,3 +440,14 @@ def test_ten_million_events_are_answered_in_seconds() -> None:
     assert answer.sums.size == groups
     assert taken < 15
     assert peak < 1 << 30
+
+
+@pytest.mark.parametrize("digits", ["0.123456789012345", "3.00000000000001", "0.333333333333333"])
+def test_an_epsilon_of_many_digits_is_never_passed(digits: str) -> None:
+    """Scales are rounded up to what can be drawn."""
+    asked = GroupQuestion(Lattice(0.0, 30.0, 30), np.arange(40) % 3, np.array([1, 7, 20]))
+    for epsilon in (Fraction(digits), 1 / (3 + Fraction(digits))):
+        noisy = NoisySums(asked, epsilon)
+        for span, scale in zip(asked.spans, noisy.scales, strict=True):
+            assert 0 <= scale - int(span) / float(epsilon) <= 1 / 4096
+        assert epsilon * Fraction(99, 100) < noisy.guarantee.exact_epsilon <= epsilon

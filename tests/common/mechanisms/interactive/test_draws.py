@@ -22,6 +22,7 @@ from labelveil.common.mechanisms.interactive import (
     ThresholdTests,
 )
 from labelveil.common.mechanisms.interactive.boundary import Oracle
+from tests.common.mechanisms.enumeration import law, replace_samplers
 from tests.common.mechanisms.interactive import laws
 from tests.common.mechanisms.interactive.test_privacy import sparse_law
 from tests.common.mechanisms.selection.laws import (
@@ -86,9 +87,21 @@ def test_the_wrapper_follows_its_law(name: str) -> None:
         assert outcome.hits == (outcome.value is None,)
         return outcome.value
 
-    law, seen = boundary_law(name), drawn(draw)
-    assert outcomes_fit(seen, law)
-    assert not outcomes_fit(seen, broken_twin(law))
+    wanted, seen = boundary_law(name), drawn(draw)
+    assert outcomes_fit(seen, wanted)
+    assert not outcomes_fit(seen, broken_twin(wanted))
+
+
+@pytest.mark.parametrize("name", ["exponential", "exponential-sure"])
+def test_the_wrappers_law_is_the_published_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it, from its own code: a boundary that is likelier by a tenth is seen."""
+    oracle, data = ORACLES[name]
+    replace_samplers(monkeypatch)
+    found = law(lambda entropy: Boundary(oracle).draw(data, entropy.source("x")).value)
+    for outcome, mass in boundary_law(name).items():
+        assert found.masses[outcome] <= mass + 1e-9
+        assert found.masses[outcome] >= mass - found.lost
+    assert found.lost < 0.1 * found.masses[None]
 
 
 def test_a_certain_answer_is_free() -> None:
@@ -223,3 +236,11 @@ def test_counts_beyond_int64_are_refused_rather_than_turned_into_floats() -> Non
     assert vector.draw(np.array([3], dtype=np.uint64), -50, seeded_entropy(0)).above.all()
     with pytest.raises(DataError, match="61"):
         vector.draw(np.array([2**63], dtype=np.uint64), 0, seeded_entropy(0))
+
+
+def test_a_value_is_published_with_noise_of_its_own() -> None:
+    """Hardly any here, where what decided had much."""
+    made = SparseVector(2, Fraction(1000), Fraction(1000), Fraction(1, 100))
+    answers = made.draw([10**6, -(10**6), 10**6 + 1], [0, 0, 5], seeded_entropy(3))
+    assert answers.values is not None
+    assert answers.values.tolist() == [10**6, 0, 10**6 + 1]

@@ -166,6 +166,18 @@ def test_what_was_spent_so_far_grows_towards_the_whole() -> None:
     assert whole <= readings[-1] < 1.25 * whole
 
 
+def test_a_reading_is_of_the_rung_above_with_its_share_of_delta() -> None:
+    """At h hits that of 2^f >= h + 1, which has δ'/((f + 1)(f + 2)): over all f they sum to δ'."""
+    one, delta, call_delta = Fraction(1, 10), Fraction(1, 10**6), Fraction(1, 10**8)
+    s = session(Terms(not_prior(one), 3, call_delta))
+    for hits, (rung, reached) in enumerate([(0, 1), (1, 2), (2, 3)]):
+        share = (delta - call_delta) / ((rung + 1) * (rung + 2))
+        alone = Terms(not_prior(one), reached, call_delta).approximate(share + call_delta)
+        assert (s.hits, s.so_far(delta).exact_delta) == (hits, delta)
+        assert s.so_far(delta).exact_epsilon == alone.exact_epsilon
+        s.run(NotPrior(lambda d, r: 1, one, 0))
+
+
 def test_a_batch_is_answered_as_its_tests_would_be_alone() -> None:
     counts = np.where(np.arange(2000) % 100 == 99, 10**6, -(10**6))
     tests = ThresholdTests(lambda data: data, 0, EPSILON, values=True)
@@ -200,6 +212,13 @@ def test_batches_of_what_cannot_be_counted_are_refused() -> None:
     two = session(Terms(not_prior(EPSILON), 3, families=2), np.zeros(3, dtype=int))
     with pytest.raises(PrivacyError, match="one target family"):
         two.run_batch(ThresholdTests(lambda data: data, 0, EPSILON))
+
+    class Failing(ThresholdTests):
+        target = not_prior(EPSILON, Fraction(1, 10**9))
+
+    some = session(Terms(not_prior(EPSILON), 3, Fraction(1, 10**6)), np.zeros(3, dtype=int))
+    with pytest.raises(PrivacyError, match="calls of delta 0"):
+        some.run_batch(Failing(lambda data: data, 0, EPSILON))
 
 
 def test_three_positions() -> None:

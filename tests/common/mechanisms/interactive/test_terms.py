@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
+from scipy.stats import binom
 
 from benchmarks.published.interactive import published_calls
 from labelveil.common.entropy import seeded_entropy
@@ -22,6 +23,8 @@ from labelveil.common.guarantees import (
     Unit,
     guarantee_from_json,
     optimal_composition,
+    to_approximate,
+    to_renyi,
 )
 from labelveil.common.mechanisms.interactive.call_count_tail import calls_until, least_hits, overrun
 from labelveil.common.mechanisms.interactive.optimal_curve import Curve, optimal_curve, vertices
@@ -305,3 +308,21 @@ def test_terms_survive_json_and_nonsense_is_refused() -> None:
     for broken in ({"hits": 0}, {"families": 0}, {"call_delta": Fraction(1)}):
         with pytest.raises(PrivacyError):
             Terms(**{"target": terms.target, "hits": 3, **broken})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("families", [1, 4])
+def test_a_tail_leaves_delta_what_every_family_may_overrun(families: int) -> None:
+    """No ε is below the best of all numbers of calls, of which each family may need more."""
+    epsilon, hits, delta = Fraction(1, 4), 5, Fraction(1, 10**5)
+    terms = Terms(not_prior(epsilon), hits, families=families)
+    q, call = terms.target.probability, PureDP.of(epsilon)
+    best: dict[str, float] = {}
+    for calls in range(hits, 90):
+        rest = delta - families * Fraction(float(binom.cdf(hits - 1, calls, float(q))))
+        if rest > 0:
+            best["tail, basic"] = min(best.get("tail, basic", math.inf), float(epsilon) * calls)
+            composed = to_approximate(to_renyi(call).repeat(calls), rest).epsilon
+            best["tail, RDP"] = min(best.get("tail, RDP", math.inf), composed)
+    routes = terms.routes(delta)
+    for name, least in best.items():
+        assert least * (1 - 1e-9) <= routes[name].epsilon <= 1.02 * least

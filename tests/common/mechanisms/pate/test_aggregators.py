@@ -324,3 +324,9 @@ def test_plain_low_agreement_is_free_at_the_boundary() -> None:
     assert np.all(low.draw(votes, seeded_entropy(6)).labels == NO_ANSWER)
     assert np.any(contested.labels >= 0)
     assert low.terms == BoundaryVote(Fraction(1, 4), 10).terms
+
+
+def test_a_threshold_errs_by_the_tail_of_what_would_cross_it() -> None:
+    """Of a count that reaches it, noise must be one below; of another as much as it lacks."""
+    found = threshold_error(np.array([0, 2, -1, -3]), Fraction(9))
+    assert found == pytest.approx(np.exp(-np.array([1, 9, 1, 9]) / 18))

@@ -9,9 +9,17 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from labelveil.common.arrays import Integers
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import DataError, PrivacyError
-from labelveil.common.guarantees import Adjacency, BoundedRange, PureDP, ZeroConcentratedDP
+from labelveil.common.guarantees import (
+    Adjacency,
+    BoundedRange,
+    PureDP,
+    ZeroConcentratedDP,
+    to_renyi,
+)
+from labelveil.common.mechanisms.selection import peeling, top_stable
 from labelveil.common.mechanisms.selection.base import Ranking
 from labelveil.common.mechanisms.selection.choose_k import ChooseRank, pull_towards
 from labelveil.common.mechanisms.selection.leaders import Leaders, StableLeaders
@@ -25,6 +33,7 @@ from labelveil.common.mechanisms.selection.stable_top_k import (
     variance_for,
 )
 from labelveil.common.mechanisms.selection.top_stable import TopStable
+from tests.common.mechanisms.selection.laws import laplace_mass
 
 F = Fraction
 ONE, TINY = F(1), F(1, 10**6)
@@ -209,12 +218,92 @@ def test_tests_and_choices_cost_their_formulas() -> None:
     assert Peeling(4, F(1, 2)).guarantee.parts == ((F(1, 2), 4),)
 
 
+@pytest.mark.parametrize("step", [1, 2])
+@pytest.mark.parametrize("share", [F(1, 10), F(1, 2), F(4, 5)])
+def test_a_stable_set_spends_rho_and_hardly_less(share: Fraction, step: int) -> None:
+    """Whatever noise chooses; Gaussian noise pays ln(most)/(α - 1) for its choice besides."""
+    rho, most = F(1, 2), 7
+    for law in Law:
+        made = StableTopK(rho, TINY, most, share=share, step=step, choice_law=law)
+        curve = to_renyi(made.guarantee)
+        assert curve.adjacency == (Adjacency.ADD_REMOVE, Adjacency.REPLACE_RECORD)[step - 1]
+        for order, value in zip(curve.orders, curve.values, strict=True):
+            whole = order * rho
+            if law == Law.GAUSSIAN:
+                whole += F(math.log(most)) / (order - 1)
+            assert value <= whole * (1 + F(1, 10**9))
+            if law in (Law.GUMBEL, Law.GAUSSIAN):
+                assert value >= F(97, 100) * whole
+    fixed = FixedStableTopK(3, rho, TINY, share=share, step=step).guarantee
+    assert isinstance(fixed, ZeroConcentratedDP)
+    assert F(97, 100) * rho < fixed.exact_rho <= rho
+
+
+@pytest.mark.parametrize(("k", "epsilon"), [(1, F(1)), (5, F(1)), (5, F(4))])
+def test_a_noisy_bar_fails_as_often_as_it_says(k: int, epsilon: Fraction) -> None:
+    """The sum over both noises, for each of k ranks; and a gap of 1 is as none."""
+    made, delta = TopStable(k, epsilon, F(1, 10**4)), 1e-4
+    (y, bars), (x, queries) = (laplace_mass(float(scale), 2000) for scale in made.scales)
+
+    def alarm(threshold: int) -> float:
+        beyond = np.append(np.cumsum(queries[::-1])[::-1], 0.0)  # P[X >= x], from -2000 on
+        return float(bars @ beyond[np.clip(y + threshold + 1 - x[0], 0, x.size)])
+
+    assert k * alarm(made.threshold) <= delta < k * alarm(made.threshold - 1)
+    failure = made.guarantee.exact_delta
+    assert k * alarm(made.threshold) <= float(failure) <= k * alarm(made.threshold) * (1 + 1e-6)
+    first, second = made.scales
+    assert made.guarantee.exact_epsilon == 1 / first + 2 / second
+
+
+def test_a_gap_is_one_less_before_it_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    def still(scale: Fraction, size: int, source: object) -> Integers:
+        return np.zeros(size, dtype=np.int64)
+
+    monkeypatch.setattr(top_stable, "discrete_laplace", still)
+    made = TopStable(2, F(1), F(1, 10**4))
+    for gap, chosen in ((made.threshold + 1, None), (made.threshold + 2, [1])):
+        found = made.draw([5, 5 + gap, 4], seeded_entropy(1)).chosen
+        assert (None if found is None else found.tolist()) == chosen
+
+
+@pytest.mark.parametrize("kind", [GaussianTest, LaplaceTest])
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_gap_below_a_step_passes_as_one_of_a_step(
+    kind: Callable[..., GaussianTest | LaplaceTest], step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = kind(F(2), TINY, step)
+    for gap in range(step + 3):
+        for noise in (made.threshold - 2, made.threshold, made.threshold + 1):
+            monkeypatch.setattr(kind, "_noise", lambda self, source, n=noise: np.array([n]))
+            passes = noise > made.threshold if gap <= step else noise + gap > step + made.threshold
+            assert made.draw(gap, seeded_entropy(1).source("x")) == passes
+
+
+def test_nothing_takes_part_in_a_limited_domain_with_its_weight(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a candidate of one user more than the next has, as likely as k̄/δ of them."""
+    asked: list[tuple[list[int], Fraction, list[Fraction]]] = []
+
+    def chosen(scores: Integers, rate: Fraction, source: object, weights: list[Fraction]) -> int:
+        asked.append((scores.tolist(), rate, [*weights]))
+        return 1
+
+    monkeypatch.setattr(peeling, "exponential_choice", chosen)
+    found = LimitedDomain(2, 3, F(1, 2), F(1, 100)).draw([4, 9, 7, 5], seeded_entropy(1))
+    assert asked == [
+        ([9, 7, 5, 5], F(1, 2), [1, 1, 1, 300]),
+        ([9, 5, 5], F(1, 2), [1, 1, 300]),
+    ]
+    assert found.chosen is not None
+    assert found.chosen.tolist() == [2, 3]
+
+
 def test_a_limited_domain_charges_its_theorem() -> None:
     domain = LimitedDomain(3, 10, F(1, 2), F(1, 100))
     found = domain.guarantee
     assert found.exact_delta == F(1, 100)
-    from labelveil.common.guarantees import to_renyi
-
     plain = to_renyi(Peeling(3, F(1, 2)).guarantee)
     for order in (F(2), F(5), F(40)):
         extra = float(order) / (float(order) - 1) * -math.log(0.99) - math.log(1 - 4 * 0.01)

@@ -86,6 +86,20 @@ def test_the_first_label_of_one_is_the_family_of_one() -> None:
     assert np.array_equal(joint.gradients, alone.gradients)
 
 
+def test_a_cell_is_rounded_to_knots_without_bias_in_each_label() -> None:
+    grids = Grid.from_step(0, 40, 1), Grid.from_edges([0.0, 1.0, 5.0])
+    prior = np.random.default_rng(2).random(123)
+    targets = Targets.for_cells(Cells(grids), prior, ["squared"] * 2, [1.0, 1.0], 10_000)
+    first, second = (grid.points for grid in targets.cells.grids)
+    assert (first.size, second.size) == (32, 3)
+    for knots, labels in (
+        (np.repeat(first, 3), np.repeat(grids[0].points, 3)),
+        (np.tile(second, 32), np.tile(grids[1].points, 41)),
+    ):
+        assert targets.rounding @ knots == pytest.approx(labels)
+        assert targets.prior @ knots == pytest.approx(prior @ labels / prior.sum())
+
+
 def test_features_explain_the_share_asked_for_on_average_over_the_labels() -> None:
     prior = correlated()
     families = joint_conditionals(BOTH, prior, [SQUARED, SQUARED], 0.25)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
 
 from labelveil.common.arrays import Floats
 from labelveil.common.entropy import seeded_entropy
-from labelveil.common.errors import ConfigError
+from labelveil.common.errors import ConfigError, PrivacyError
 from labelveil.common.exact.channel import exp_lower_bound
 from labelveil.common.guarantees import PureDP
 from labelveil.common.randomizers.cells import Cells
@@ -187,3 +188,22 @@ def test_no_label_of_several_names_a_randomizer() -> None:
     named = replace(AMOUNT, randomizer="rr-on-bins")
     with pytest.raises(ConfigError, match=r"'amount' is one of 2.*leave 'rr-on-bins'"):
         sent(events(50), [RETURNED, named], 1.0, 0)
+
+
+def test_what_was_spent_before_is_taken_off_the_labels_and_leaves_some() -> None:
+    plan = plan_message([LabelTerms("y", 0.0, 30.0, whole=True)], 5000, 1.0)
+    (share,) = plan.channels
+    (left,) = plan.after(share.epsilon - Fraction(1, 10**9)).channels
+    assert left.epsilon == Fraction(1, 10**9)
+    assert plan.after(Fraction(0)).channels == plan.channels
+    for spent in (share.epsilon, share.epsilon + 1, Fraction(-1, 10**9)):
+        with pytest.raises(PrivacyError, match="which leaves nothing for the labels"):
+            plan.after(spent)
+
+
+def test_a_record_gets_the_largest_float_within_its_share() -> None:
+    for epsilon, records in product((0.1, 0.7, 1.0, 3.3), range(1, 12)):
+        plan = plan_message([AMOUNT], 5000, epsilon, records=records)
+        (share,), ((group, budget),) = plan.channels, plan.budgets
+        assert group == share.group
+        assert Fraction(budget) <= share.epsilon / records < Fraction(np.nextafter(budget, 9))

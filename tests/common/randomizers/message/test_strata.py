@@ -12,8 +12,9 @@ from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError
 from labelveil.common.exact.channel import exp_lower_bound
 from labelveil.common.guarantees import Unit
+from labelveil.common.randomizers import Randomizer, build_randomizer
 from labelveil.common.randomizers.base import LABEL_STREAM
-from labelveil.common.randomizers.cells import Cells
+from labelveil.common.randomizers.cells import Cells, Group
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message.plan import plan_message
 from labelveil.common.randomizers.message.private_labels import (
@@ -22,6 +23,7 @@ from labelveil.common.randomizers.message.private_labels import (
     randomize_labels,
 )
 from labelveil.common.randomizers.message.questions import Question
+from labelveil.common.randomizers.message.steps import Message
 from labelveil.common.randomizers.message.strata import (
     MOST_STRATA,
     OTHERS,
@@ -82,6 +84,27 @@ class PureEpsilon:
         epsilon = Fraction(float(np.log(float(ratio)))) - Fraction(1, 10**12)
         assert exp_lower_bound(epsilon) < ratio
         return epsilon
+
+
+def test_a_message_spends_what_the_worst_stratum_does() -> None:
+    """And of one stratum the sum over its channels, each with its own labels."""
+    grid = Grid.from_edges([0.0, 1.0])
+    groups = [Group((place,), Cells((grid,))) for place in range(2)]
+
+    def channel(epsilon: float) -> Randomizer:
+        return build_randomizer(
+            "randomized-response", labels=grid.points, prior=[1, 1], epsilon=epsilon
+        )
+
+    for budgets in ([(0.5, 0.5), (0.25, 1.0)], [(0.25, 1.0), (0.5, 0.5)], [(1.0, 0.25)]):
+        sent = tuple(tuple(zip(groups, map(channel, each), strict=True)) for each in budgets)
+        worst = channel(0.25).guarantee.compose(channel(1.0).guarantee)
+        for records in (1, 3):
+            message = Message(("a", "b"), ((groups[0], None), (groups[1], None)), sent, records)
+            spent = message.labels_guarantee
+            assert spent.exact_epsilon == records * worst.exact_epsilon
+            assert spent.unit == (Unit.RECORD if records == 1 else Unit.USER)
+            assert message.guarantee == spent
 
 
 def test_replacing_a_label_moves_two_units_of_each_histogram() -> None:

@@ -24,13 +24,13 @@ from labelveil.feature_party.model.trees import Trees
 from labelveil.feature_party.training.trees import as_tensors, lightgbm
 
 _FOLDS = 5
-_ROUNDS = 400
+_ROUNDS = 130
 _LEAVES, _DEPTH = 24, 12
 _GROUPS_IN_LEAF = 5
 """As much as so many groups tell, a leaf has to be told at least."""
 _PARAMETERS = {
     "objective": "none",
-    "learning_rate": 0.1,
+    "learning_rate": 0.3,
     "num_leaves": _LEAVES,
     "max_depth": _DEPTH,
     "max_bin": 63,

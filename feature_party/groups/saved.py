@@ -163,6 +163,8 @@ def _boosted(state: dict[str, torch.Tensor], shape: Any, constant: float) -> Boo
     there = sum(weights.numel() for weights in state.values())
     if said.weights != there:  # before room is made for them
         raise ValueError(f"{there:,} weights for a shape of {said.weights:,}")
+    if not math.isfinite(constant):
+        raise ValueError(f"trees begin at {constant}")
     trees = Trees(said)
     trees.load_state_dict(state)
     trees.check()

@@ -3,14 +3,17 @@ where sums are few."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 
 import labelveil as lv
+from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.mechanisms.group_sums import Lattice
 from labelveil.feature_party.groups import model as models
 from labelveil.feature_party.groups.asking import clusters
@@ -71,3 +74,40 @@ def test_few_sums_teach_ridges_alone(
     table = pl.DataFrame(X, schema=["a", "b", "c"])
     monkeypatch.setattr(models, "_LEAST_SUMS", answer.sums.size + 1)
     assert SumsModel.fit(table, [answer]).boosted is None
+
+
+@pytest.mark.slow
+def test_without_lightgbm_ridges_predict_alone(
+    answer: lv.PrivateSums, model: SumsModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: object) -> None:
+        raise ConfigError("boosted trees are left out, LightGBM cannot be loaded")
+
+    monkeypatch.setattr(models, "boost", missing)
+    table = pl.DataFrame(X, schema=["a", "b", "c"])
+    alone, encoded = SumsModel.fit(table, [answer]), model.encoder.encode(table)
+    assert alone.boosted is None
+    expected = replace(model, boosted=None).distributions(encoded).points
+    assert np.array_equal(alone.distributions(encoded).points, expected)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"trees": None}, {"trees": {}}, {"constant": float("nan")}, {"constant": "much"},
+        {"shape": {"nodes": 10**12}}, {"shape": {"members": 4}}, {"shape": {"depth": -1}},
+    ],
+)  # fmt: skip
+def test_trees_that_are_damaged_are_said_in_a_line(
+    changed: dict[str, Any], model: SumsModel, tmp_path: Path
+) -> None:
+    SavedSums(model, SumsFacts((), ROWS, 5.0, "", 0, "id")).save(tmp_path)
+    path = tmp_path / "model.json"
+    data = json.loads(path.read_text("utf-8"))
+    if "trees" in changed:
+        data |= changed
+    else:
+        data["trees"] |= changed | {"shape": data["trees"]["shape"] | changed.get("shape", {})}
+    path.write_text(json.dumps(data), "utf-8")
+    with pytest.raises(DataError, match="is damaged"):
+        SavedSums.load(tmp_path)

@@ -1,4 +1,4 @@
-"""A model of noisy sums: a mean of ridges, of which any may be the one that fits.
+"""A model of noisy sums: a mean of ridges, of which any may be the one that fits, and of trees.
 
 What groups and kernels compare are encoded rows as columns of numbers, all of about one size.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -17,6 +18,7 @@ from labelveil.common.arrays import Floats, Indices
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice, PrivateSums
 from labelveil.feature_party.groups.asking import Expected, first_question
+from labelveil.feature_party.groups.boosting import Boosted, boost
 from labelveil.feature_party.groups.codes import CodeRows
 from labelveil.feature_party.groups.law import SumRows
 from labelveil.feature_party.groups.ridge import Ridge, RidgeFit
@@ -61,6 +63,8 @@ _STARTS = (1.0, 0.3)
 scales are sometimes found that the first one leads past."""
 _FOUND = 3.0
 """By how much sums must be likelier, in logarithms, than if predictions were one constant."""
+_TREES, _LEAST_SUMS = 0.3, 150
+"""What trees count for beside ridges, and the sums that they take: fewer tell no branches apart."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +76,8 @@ class SumsModel:
     ridges: tuple[Ridge, ...]
     lattice: Lattice
     """Of the labels that were asked about."""
+    boosted: Boosted | None = None
+    """Trees beside the ridges; none where sums are few, or codes were learned from as well."""
 
     problem: ClassVar[None] = None
     """There is no channel that labels went through."""
@@ -128,6 +134,11 @@ class SumsModel:
                     break
             ridges.append(max(found, key=lambda each: each.gain))
         model = cls(encoder, tuple(ridges), lattice)
+        if beside is None and model.learned and data.sums.size >= _LEAST_SUMS:
+            deviation = float(model.weights @ [ridge.deviation for ridge in ridges])
+            with suppress(ConfigError):  # ridges alone, where LightGBM cannot be loaded
+                trees = boost(inputs, data, model._points(inputs), deviation, seed)
+                model = replace(model, boosted=trees)
         if not model.learned:
             warnings.warn(
                 f"{data.sums.size:,} sums do not show that any column matters, so that predictions"
@@ -173,6 +184,8 @@ class SumsModel:
 
     def _points(self, inputs: Floats) -> Floats:
         mean = self.weights @ [ridge.predict(inputs) for ridge in self.ridges]
+        if self.boosted is not None:
+            mean = (1 - _TREES) * mean + _TREES * self.boosted.predict(inputs)
         return np.asarray(np.clip(mean, self.lattice.lower, self.lattice.upper))
 
 

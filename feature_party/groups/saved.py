@@ -20,6 +20,7 @@ from labelveil.common.files import write_text
 from labelveil.common.formats import SUMS_MODEL
 from labelveil.common.mechanisms.group_sums import Lattice
 from labelveil.common.version import software
+from labelveil.feature_party.groups.boosting import Boosted
 from labelveil.feature_party.groups.model import SumsModel
 from labelveil.feature_party.groups.ridge import Ridge
 from labelveil.feature_party.model.encoding import Encoder
@@ -31,6 +32,7 @@ from labelveil.feature_party.model.model import (
     save_tensors,
     undamaged,
 )
+from labelveil.feature_party.model.trees import Trees, TreesShape
 from labelveil.feature_party.tables import Table, collect_table
 
 
@@ -103,7 +105,11 @@ class SavedSums:
         """Write ``weights.pt`` and ``model.json``; the latter comes last."""
         directory.mkdir(parents=True, exist_ok=True)
         parts = [_parts(ridge) for ridge in self.model.ridges]
-        save_tensors([tensors for tensors, _ in parts], directory / WEIGHTS_FILE)
+        states, trees = [tensors for tensors, _ in parts], None
+        if (boosted := self.model.boosted) is not None:
+            trees = {"shape": asdict(boosted.trees.shape), "constant": boosted.constant}
+            states.append(dict(boosted.trees.state_dict()))
+        save_tensors(states, directory / WEIGHTS_FILE)
         lattice = self.model.lattice
         data = {
             "format": str(SUMS_MODEL),
@@ -111,6 +117,7 @@ class SavedSums:
             "encoder": self.encoder.to_json(),
             "lattice": [lattice.lower, lattice.upper, lattice.steps],
             "ridges": [numbers for _, numbers in parts],
+            "trees": trees,
             "facts": asdict(self.facts),
         }
         write_text(directory / MODEL_FILE, json.dumps(data) + "\n")
@@ -121,6 +128,7 @@ class SavedSums:
         with described(directory, SUMS_MODEL) as data:
             encoder = Encoder.from_json(data["encoder"])
             states = load_states(directory / WEIGHTS_FILE, "cpu")
+            boosted = None if data["trees"] is None else _boosted(states.pop(), **data["trees"])
             ridges = tuple(
                 _ridge(state, {name: float(said) for name, said in numbers.items()})
                 for state, numbers in zip(states, data["ridges"], strict=True)
@@ -128,7 +136,7 @@ class SavedSums:
             if not ridges:
                 raise ValueError("no ridges")
             facts = TypeAdapter(SumsFacts).validate_python(data["facts"])
-            model = SumsModel(encoder, ridges, Lattice(*data["lattice"]))
+            model = SumsModel(encoder, ridges, Lattice(*data["lattice"]), boosted)
             if not math.isfinite(model.miss + facts.mean):
                 raise ValueError(f"it misses by {model.miss} around {facts.mean}")
             saved = cls(model, facts)
@@ -148,6 +156,19 @@ def is_of_sums(directory: Path) -> bool:
 
 def _ridge(tensors: dict[str, Any], numbers: dict[str, Any]) -> Ridge:
     return Ridge(**tensors, **numbers)
+
+
+def _boosted(state: dict[str, torch.Tensor], shape: Any, constant: float) -> Boosted:
+    said = TypeAdapter(TreesShape).validate_python(shape)
+    there = sum(weights.numel() for weights in state.values())
+    if said.weights != there:  # before room is made for them
+        raise ValueError(f"{there:,} weights for a shape of {said.weights:,}")
+    if not math.isfinite(constant):
+        raise ValueError(f"trees begin at {constant}")
+    trees = Trees(said)
+    trees.load_state_dict(state)
+    trees.check()
+    return Boosted(trees, float(constant))
 
 
 def _parts(ridge: Ridge) -> tuple[dict[str, torch.Tensor], dict[str, float]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +16,9 @@ import torch
 from torch import Tensor, nn
 
 EMBEDDING = 8
+_TOGETHER = 1 << 12
+"""Members times rows that go through all layers at once: their hidden units stay in the processor's
+cache."""
 
 
 @dataclass(frozen=True)
@@ -137,13 +141,29 @@ class Ensemble(Learned):
         if members != EVERYBODY:
             weights, biases = ([each[members] for each in layers] for layers in (weights, biases))
             offsets = offsets[members]
-        first = weights[0]
-        numbers = numeric.expand(len(first), -1, -1)
-        hidden = torch.baddbmm(biases[0], numbers, first[:, : self.shape.numeric])
+        together = [numeric.expand(len(offsets), -1, -1)]
         if self.shape.cardinalities:
+            together += [nn.functional.embedding(categories + offsets, self.embeddings).flatten(2)]
+        rows = max(1, _TOGETHER // len(offsets))
+        if torch.compiler.is_compiling() or dropout is not None or numeric.shape[1] <= rows:
+            return self._layers(together, weights, biases, dropout)
+        starts = range(0, numeric.shape[1], rows)
+        parts = ([each[:, start : start + rows] for each in together] for start in starts)
+        return torch.cat([self._layers(part, weights, biases) for part in parts], dim=1)
+
+    def _layers(
+        self,
+        inputs: Sequence[Tensor],
+        weights: Sequence[Tensor],
+        biases: Sequence[Tensor],
+        dropout: Dropout | None = None,
+    ) -> Tensor:
+        """(M, B, p) outputs for (M, B, F) numbers and (M, B, E) embeddings, if there are any."""
+        numbers, *embedded = inputs
+        hidden = torch.baddbmm(biases[0], numbers, weights[0][:, : self.shape.numeric])
+        for each in embedded:
             # apart from the numbers, whose gradients, most of a layer's work, nobody needs
-            embedded = nn.functional.embedding(categories + offsets, self.embeddings)
-            hidden = torch.baddbmm(hidden, embedded.flatten(2), first[:, self.shape.numeric :])
+            hidden.baddbmm_(each, weights[0][:, self.shape.numeric :])
         for weight, bias in zip(weights[1:], biases[1:], strict=True):
             hidden = torch.baddbmm(bias, self._drop(torch.relu_(hidden), dropout), weight)
         return hidden

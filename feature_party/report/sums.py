@@ -69,7 +69,7 @@ def write_sums_card(path: Path, report: SumsReport, columns: Sequence[str], rele
         lower=number(lattice.lower),
         upper=number(lattice.upper),
         missing="the labels party's `missing` value",
-        law="a mean, by ridges on random features",
+        law="a mean, by ridges on random features and boosted trees",
         objective="the likelihood of sums over groups",
         training_rows=f"{metrics['training_rows']:,}",
         holdout_rows=f"{metrics['holdout_rows']:,}",

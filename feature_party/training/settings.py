@@ -25,8 +25,8 @@ def resolve_settings(section: TrainingSection, rows: int) -> FitSettings:
     folds, left_out = members // group_size(members), _LEAST_LEFT_OUT
     if folds > 1:
         left_out = max(_LEAST_LEFT_OUT, min(1 / folds, _MOST_LEFT_OUT))
-    batch = int(np.clip(2 ** round(np.log2(max(rows, 1) / 64)), 64, 4096))
-    epochs = int(np.clip(round(20 * (16_000 / max(rows, 1)) ** 0.5), 6, 60))
+    batch = int(np.clip(2 ** round(np.log2(max(rows, 1) / 64)), 64, 1024))
+    epochs = int(np.clip(round(20 * (16_000 / max(rows, 1)) ** 0.5), 3, 60))
     return FitSettings(
         members=members,
         epochs=_chosen(section.epochs, epochs),

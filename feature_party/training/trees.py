@@ -182,7 +182,9 @@ def fit_trees(
     small = boosted(_SMALL)
     large = boosted(_LARGE, small.least)
     best = min(small, large, key=lambda boosted: boosted.least[-1])
-    learned = _as_tensors(best.models, rows, objective.outputs, best.size.depth)
+    columns, cardinalities = rows.encoder.plain_inputs, rows.encoder.cardinalities
+    sizes = objective.outputs, best.size.depth
+    learned = as_tensors(best.models, columns, cardinalities, rows.encodings, *sizes)
     return rows.fit(objective, learned, best.history, best.outputs)
 
 
@@ -228,7 +230,20 @@ class _Boosted:
         return cls(size, models, [each.best_outputs for each in boosters], least, history)
 
 
-def _as_tensors(models: list[str], rows: FoldedRows, outputs: int, depth: int) -> Trees:
+def as_tensors(
+    models: Sequence[str],
+    columns: tuple[int, ...],
+    cardinalities: tuple[int, ...],
+    encodings: torch.Tensor | Floats,
+    outputs: int,
+    depth: int,
+) -> Trees:
+    """Trees of ``models``, as LightGBM writes them, that predict without it.
+
+    ``columns`` are the numeric inputs that may be asked; (M, V) ``encodings`` are what each of M
+    models takes the values of all categories for, of which ``cardinalities`` says how many each
+    has. A tree has ``outputs`` outputs and is of ``depth`` steps at most.
+    """
     trees = [[_nodes(text) for text in model.split("\nTree=")[1:]] for model in models]
     longest = max(map(len, trees))
     for model in trees:  # a model that finds nothing to split any more ends before the others
@@ -236,13 +251,12 @@ def _as_tensors(models: list[str], rows: FoldedRows, outputs: int, depth: int) -
     sizes = [nodes[0].size for model in trees for nodes in model]
     roots = np.concatenate([[0], np.cumsum(sizes)])
     members, rounds, nodes = len(models), longest // outputs, int(roots[-1])
-    columns, cardinalities = rows.encoder.plain_inputs, rows.encoder.cardinalities
     shape = TreesShape(columns, cardinalities, outputs, members, rounds, nodes, depth)
     learned = Trees(shape)
     parts = zip(*(nodes for model in trees for nodes in model), strict=True)
     asked, thresholds, branches, values = (np.concatenate(part) for part in parts)
     state = {
-        "encodings": rows.encodings,
+        "encodings": encodings,
         "asked": asked,
         "thresholds": thresholds,
         "branches": branches + np.repeat(roots[:-1], sizes)[:, None],

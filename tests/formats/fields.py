@@ -19,6 +19,7 @@ from labelveil.common.formats import Format
 from labelveil.common.mechanisms.group_sums import Lattice
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.question import encode_question
+from labelveil.feature_party.groups.boosting import Boosted
 from labelveil.feature_party.groups.model import SumsModel
 from labelveil.feature_party.groups.ridge import Ridge
 from labelveil.feature_party.groups.saved import SavedSums, SumsFacts
@@ -27,6 +28,7 @@ from labelveil.feature_party.model.encoding import Encoder
 from labelveil.feature_party.model.export.run import _facts
 from labelveil.feature_party.model.export.torch_module import served_columns
 from labelveil.feature_party.model.several_labels import LabelModels
+from labelveil.feature_party.model.trees import Trees, TreesShape
 from labelveil.label_party.config import sections
 from labelveil.label_party.events.submitted import Submitted
 from labelveil.label_party.store.backup import INDEX_FILE, make_backup
@@ -98,10 +100,11 @@ def _sums_model(folder: Path) -> Any:
     table, numbers = pl.DataFrame({"x": [0.5, 1.5]}), dict[str, Any]()
     for field in fields(Ridge):
         numbers[field.name] = torch.zeros(1) if field.type == "torch.Tensor" else 0.0
-    model = SumsModel(Encoder.fit(table), (Ridge(**numbers),), Lattice.between(0, 1))
+    boosted = Boosted(Trees(TreesShape((0,), (), 1, 1, 1, 1, 0)), 0.0)
+    model = SumsModel(Encoder.fit(table), (Ridge(**numbers),), Lattice.between(0, 1), boosted)
     SavedSums(model, SumsFacts((), 0, 0.0, "", 0, "")).save(folder)
     document = json.loads((folder / "model.json").read_text())
-    return [sorted(set(_paths(document))), _fields(Ridge)]
+    return [sorted(set(_paths(document))), _fields(Ridge), _fields(TreesShape)]
 
 
 def _join(_: Path) -> Any:

@@ -25,22 +25,25 @@ def _plain(
     return values
 
 
+@pytest.mark.parametrize("rows", [11, 3000])
 @pytest.mark.parametrize("cardinalities", [(), (3,), (4, 2)])
-def test_outputs_and_gradients_are_those_of_the_definition(cardinalities: tuple[int, ...]) -> None:
+def test_outputs_and_gradients_are_those_of_the_definition(
+    cardinalities: tuple[int, ...], rows: int
+) -> None:
     generator = torch.Generator().manual_seed(1)
     network = Ensemble(NetworkShape(5, cardinalities, (7, 6), 2, 3), generator)
-    numeric = torch.randn(3, 11, 5, generator=generator)
-    columns = [torch.randint(size, (3, 11), generator=generator) for size in cardinalities]
-    categories = torch.stack(columns, dim=2) if columns else torch.zeros(3, 11, 0).long()
+    numeric = torch.randn(3, rows, 5, generator=generator)
+    columns = [torch.randint(size, (3, rows), generator=generator) for size in cardinalities]
+    categories = torch.stack(columns, dim=2) if columns else torch.zeros(3, rows, 0).long()
     trained = [value for value in network.parameters() if value.requires_grad]
 
     found = network(numeric, categories)
-    found.square().sum().backward()
+    found.square().mean().backward()
     gradients = [value.grad.clone() for value in trained if value.grad is not None]
     network.zero_grad()
     members = range(3)
     expected = torch.stack([_plain(network, m, numeric[m], categories[m]) for m in members])
-    expected.square().sum().backward()
+    expected.square().mean().backward()
     torch.testing.assert_close(found, expected)
     assert len(gradients) == len(trained)
     for value, gradient in zip(trained, gradients, strict=True):

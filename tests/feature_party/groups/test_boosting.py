@@ -1,0 +1,113 @@
+"""Trees from sums over groups: they find an edge, say the same once saved, and stay out of the way
+where sums are few."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import labelveil as lv
+from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.mechanisms.group_sums import Lattice
+from labelveil.feature_party.groups import model as models
+from labelveil.feature_party.groups.asking import clusters
+from labelveil.feature_party.groups.boosting import boost
+from labelveil.feature_party.groups.law import SumRows
+from labelveil.feature_party.groups.model import SumsModel, columns_of
+from labelveil.feature_party.groups.saved import SavedSums, SumsFacts
+
+ROWS = 3_000
+X = np.random.default_rng(5).uniform(-1, 1, (ROWS, 3))
+Y = np.where(X[:, 0] > 0.3, 8.0, 2.0) + np.where((X[:, 1] > 0) & (X[:, 0] < 0.3), 3.0, 0.0)
+LATTICE = Lattice.between(0, 10)
+
+
+@pytest.fixture(scope="module")
+def answer() -> lv.PrivateSums:
+    groups = clusters(X, 300, np.random.default_rng(0))
+    widths = np.full(int(groups.max()) + 1, (LATTICE.steps + 1) // 2)
+    question = lv.GroupQuestion(LATTICE, groups, widths, np.array([LATTICE.steps // 2]))
+    return lv.group_sums(Y, question, epsilon=20)
+
+
+@pytest.fixture(scope="module")
+def model(answer: lv.PrivateSums) -> SumsModel:
+    return SumsModel.fit(pl.DataFrame(X, schema=["a", "b", "c"]), [answer])
+
+
+def test_trees_see_edges_from_sums_alone(answer: lv.PrivateSums) -> None:
+    """Within a group an edge is not seen, so that errors are next to it: a third of a smooth
+    function's, which an even plane is the best of."""
+    data = SumRows.from_answers([answer])
+    near = np.full(ROWS, 5.0)
+    points = boost(X, data, near, 1.0, 0).predict(X)
+    plane = np.column_stack([np.ones(ROWS), X])
+    left = Y - plane @ np.linalg.lstsq(plane, Y, rcond=None)[0]
+    assert np.mean((points - Y) ** 2) < np.mean(left**2) / 3
+    assert np.mean((points - Y) ** 2) < 0.1 * Y.var()
+
+
+def test_they_count_for_three_tenths_and_are_saved(model: SumsModel, tmp_path: Path) -> None:
+    table = pl.DataFrame(X, schema=["a", "b", "c"])
+    encoded = model.encoder.encode(table)
+    ridges = replace(model, boosted=None).distributions(encoded).points
+    assert model.boosted is not None
+    trees = model.boosted.predict(columns_of(model.encoder, encoded))
+    both = np.clip(0.7 * ridges + 0.3 * trees, 0, 10)
+    points = model.distributions(encoded).points
+    inside = (ridges > 0) & (ridges < 10)
+    assert points[inside] == pytest.approx(both[inside])
+    SavedSums(model, SumsFacts((), ROWS, 5.0, "", 0, "id")).save(tmp_path)
+    again = SavedSums.load(tmp_path).predict(table)["prediction"].to_numpy()
+    assert again == pytest.approx(points, rel=1e-12)
+
+
+def test_few_sums_teach_ridges_alone(
+    answer: lv.PrivateSums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pl.DataFrame(X, schema=["a", "b", "c"])
+    monkeypatch.setattr(models, "_LEAST_SUMS", answer.sums.size + 1)
+    assert SumsModel.fit(table, [answer]).boosted is None
+
+
+@pytest.mark.slow
+def test_without_lightgbm_ridges_predict_alone(
+    answer: lv.PrivateSums, model: SumsModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: object) -> None:
+        raise ConfigError("boosted trees are left out, LightGBM cannot be loaded")
+
+    monkeypatch.setattr(models, "boost", missing)
+    table = pl.DataFrame(X, schema=["a", "b", "c"])
+    alone, encoded = SumsModel.fit(table, [answer]), model.encoder.encode(table)
+    assert alone.boosted is None
+    expected = replace(model, boosted=None).distributions(encoded).points
+    assert np.array_equal(alone.distributions(encoded).points, expected)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"trees": None}, {"trees": {}}, {"constant": float("nan")}, {"constant": "much"},
+        {"shape": {"nodes": 10**12}}, {"shape": {"members": 4}}, {"shape": {"depth": -1}},
+    ],
+)  # fmt: skip
+def test_trees_that_are_damaged_are_said_in_a_line(
+    changed: dict[str, Any], model: SumsModel, tmp_path: Path
+) -> None:
+    SavedSums(model, SumsFacts((), ROWS, 5.0, "", 0, "id")).save(tmp_path)
+    path = tmp_path / "model.json"
+    data = json.loads(path.read_text("utf-8"))
+    if "trees" in changed:
+        data |= changed
+    else:
+        data["trees"] |= changed | {"shape": data["trees"]["shape"] | changed.get("shape", {})}
+    path.write_text(json.dumps(data), "utf-8")
+    with pytest.raises(DataError, match="is damaged"):
+        SavedSums.load(tmp_path)

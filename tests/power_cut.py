@@ -30,6 +30,8 @@ class Disk:
         self.folder, self.exempt = folder, exempt
         self.moments: list[str] = []
         """What was looked at."""
+        self.there: list[set[Path]] = []
+        """What had a name then."""
         self.steps: list[tuple[str, Path]] = []
         """What was synced, and what names were given, in order."""
         self.lost: list[str] = []
@@ -53,9 +55,11 @@ class Disk:
     def look(self, moment: str) -> None:
         """Note what a power cut at this moment would take."""
         self.moments.append(moment)
+        self.there.append(set())
         for path in sorted((self.folder, *self.folder.rglob("*"))):
             relative = path.relative_to(self.folder)
             if not self.exempt(relative):
+                self.there[-1].add(relative)
                 names = self._names.get(path.parent.stat().st_ino, {})
                 if names.get(path.name) != path.stat().st_ino:
                     self.lost.append(f"the name of {relative} at {moment}")

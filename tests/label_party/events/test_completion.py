@@ -10,13 +10,14 @@ import numpy as np
 import polars as pl
 import pytest
 
+from labelveil.common.engine.local import InProcess
 from labelveil.common.engine.shuffle import Keys, count_repeated
 from labelveil.common.errors import DataError
 from labelveil.common.release.event_keys import hash_keys
 from labelveil.label_party.events import steps
 from labelveil.label_party.events.completion import SEVERAL, Rules
 from labelveil.label_party.events.epoch import Rows
-from labelveil.label_party.events.steps import Events, Sources, Table, Work
+from labelveil.label_party.events.steps import Events, Sizes, Sources, Table, Work
 from labelveil.label_party.events.tally import Duplicates
 from labelveil.label_party.events.tasks import Slice, SubmittedRows
 from labelveil.label_party.sources.anomalies import NOTHING
@@ -32,6 +33,7 @@ def complete(
     missing: float,
     duplicates: Duplicates = "missing",
     max_records_per_user: int | None = None,
+    work: Work | None = None,
 ) -> Events:
     """Complete rows that were read; a path leads to keys that were submitted."""
 
@@ -46,7 +48,8 @@ def complete(
     named = None if listed is None else table(listed)
     sources = Sources(table(labels.with_row_index(PLACE, 1), LABEL), named, submitted)
     rules = Rules((missing,), ((-1e9, 1e9),), duplicates)
-    return steps.complete(sources, Work.in_memory(SECRET), rules, max_records_per_user)
+    work = Work.in_memory(SECRET) if work is None else work
+    return steps.complete(sources, work, rules, max_records_per_user)
 
 
 def labels_of(completed: Events) -> list[list[float]]:
@@ -130,19 +133,25 @@ def test_labels_without_any_event_give_all_missing() -> None:
     assert labels_of(done) == [[4.0], [4.0]]
 
 
-def test_events_beyond_a_users_limit_lose_their_labels_in_an_order_that_ignores_them() -> None:
+def test_events_beyond_a_users_limit_lose_their_labels_in_an_order_that_ignores_them(
+    tmp_path: Path,
+) -> None:
+    """Wherever they are: one after another in memory, or in pieces of some three each."""
     keys = [f"k{i}" for i in range(60)]
     users = [f"u{i % 4}" for i in range(60)]
 
-    def kept(values: list[float]) -> tuple[set[int], int]:
+    def kept(values: list[float], work: Work | None = None) -> tuple[set[int], int]:
         given = labels(list(zip(keys, values, strict=True)), users)
-        done = complete(given, None, missing=-1.0, max_records_per_user=5)
-        return set(np.flatnonzero(done.labels(0) != -1.0).tolist()), done.tally.over_limit
+        done = complete(given, None, missing=-1.0, max_records_per_user=5, work=work)
+        found = np.concatenate([labels[:, 0] for _, labels in done.parts()])
+        return set(np.flatnonzero(found != -1.0).tolist()), done.tally.over_limit
 
     rows, over = kept([float(i) for i in range(60)])
     assert len(rows) == 20
     assert over == 40
-    assert kept([float(60 - i) for i in range(60)])[0] == rows
+    cut = Work(InProcess(), tmp_path, SECRET, Sizes(slice_rows=4, bucket_rows=3))
+    assert kept([float(60 - i) for i in range(60)]) == (rows, over)
+    assert kept([float(i) for i in range(60)], cut) == (rows, over)
 
 
 @pytest.mark.parametrize("rule", ["missing", "sum", "mean", "last"])

@@ -334,6 +334,31 @@ def test_a_population_stands_still_while_a_release_is_built(world: World) -> Non
     assert world.stored() == GOOD
 
 
+def before_the_next_exchange(act: Callable[[], object]) -> None:
+    """Have something done once a population was looked at, and just before it is held."""
+    patch, real = pytest.MonkeyPatch(), Populations.exchanging
+
+    def late(*given: Any) -> Any:
+        patch.undo()
+        act()
+        return real(*given)
+
+    patch.setattr(Populations, "exchanging", late)
+
+
+def test_what_counts_is_decided_while_a_population_stands_still(world: World) -> None:
+    """Another one, or a release, may come between a look at it and its being held."""
+    world.submit(GOOD)
+    before_the_next_exchange(lambda: world.submit(GOOD[::-1]))
+    with Populations(Store(world.party.store)).in_use("labels", "1") as found:
+        assert found.sha256 == hashlib.sha256(GOOD[::-1]).hexdigest()
+    before_the_next_exchange(lambda: world.party.release(**SUBMITTED))
+    code, text = world.refused(GOOD)
+    assert (code, "covers another population" in text) == (grpc.StatusCode.ALREADY_EXISTS, True)
+    assert world.stored() == GOOD[::-1]
+    assert world.party.release(**SUBMITTED).code == 0
+
+
 def test_epochs_that_wait_come_in_order(world: World) -> None:
     waiting = [str(at * 3 % 8) for at in range(8)]
     for epoch in waiting:

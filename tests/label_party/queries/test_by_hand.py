@@ -278,6 +278,8 @@ def test_a_table_of_users_divides_what_all_of_ones_records_spend() -> None:
     assert root <= float(one.total) < 1.6 * root
     assert float(many.total) == pytest.approx(float(one.total) / 16, rel=1e-6)
     assert many.total <= one.total / 16
+    three = PrivacySection(**PRIVACY, **USERS | {"max_records_per_user": 3})
+    assert synthetic_table._budget(three, gauss).total <= one.total / 9  # no fraction of 2**40
     smaller = synthetic_table._budget(record, TableRequest((), (0.0, 1.0), 2, delta=1e-7))
     assert float(smaller.total) < float(one.total)
 

@@ -265,6 +265,9 @@ def test_a_crash_neither_spends_twice_nor_changes_an_answer(
         assert answer.answers_left == 2
         assert asker.ask(np.ones(EVENTS)).answers_left == 1
     assert len(charges(party)) == 1
+    # all that was shown is known where an older ledger, put back, would have forgotten it
+    shown = (outcome_folder(party) / "answered.log").read_text().split("\n")
+    assert {entry.question for entry in answers(party)} <= {*shown}
 
 
 def ask_until_refused(asker: Asker, start: int) -> list[wire.EvaluatePredictionsResponse]:

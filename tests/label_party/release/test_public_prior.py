@@ -152,10 +152,11 @@ def test_the_file_is_part_of_what_a_release_is(knowing: Party) -> None:
     again = knowing.release(**PRIOR)
     assert again.code == 0
     assert "already released" in again.out
+    assert "prior.corrected was false and is true now" in knowing.release(**CORRECTED).error
     (knowing.folder / "known.csv").write_text(WRONG)
     refused = knowing.release(**PRIOR)
     assert refused.code != 0
-    assert "prior" in refused.error
+    assert "prior.weights" in refused.error
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,12 @@ from labelveil.audit.certificate.run import certify
 from labelveil.audit.verdict import Verdict
 from labelveil.common.engine.local import InProcess
 from labelveil.common.release.folder import MANIFEST_FILE
-from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.manifest import Manifest, manifest_digest
 from labelveil.common.release.table import read_release
 from labelveil.label_party.config import sections as config
+from labelveil.label_party.queries.evaluation import Evaluation
 from labelveil.label_party.server.run import running
-from labelveil.label_party.store.release_store import Store
+from labelveil.label_party.store.release_store import Store, StoredRelease
 from tests.effort import one_in
 from tests.label_party import engines
 from tests.label_party.conftest import EVENTS, Client, Party
@@ -82,6 +83,20 @@ def test_a_message_of_two_labels_spends_one_epsilon_and_proves_it(
     by_name = {check.name: check for check in audit.checks}
     assert by_name["channel is a function of the noisy histogram"].verdict is Verdict.PASS
     assert by_name["split of ε"].verdict is Verdict.PASS
+
+
+def test_the_same_predictions_of_two_labels_are_two_questions(two: Party) -> None:
+    settings = {"privacy__total_epsilon": 41, "evaluation__offered": True}
+    settings |= {"evaluation__epsilon": 40, "evaluation__answers": 2}
+    assert two.release(**settings).code == 0
+    evaluation = Evaluation(two.config(**settings), Store(two.store))
+    digest = manifest_digest((released(two) / MANIFEST_FILE).read_bytes())
+    release = StoredRelease(released(two), digest)
+    for _ in range(2):
+        given = [
+            evaluation.ask(release, label, np.ones(EVENTS)) for label in ("returned", "amount")
+        ]
+        assert [answer.number for answer in given] == [1, 2]
 
 
 def test_the_second_release_is_the_first(two: Party) -> None:

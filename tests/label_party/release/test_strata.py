@@ -20,6 +20,7 @@ from labelveil.audit.verdict import Verdict
 from labelveil.common.engine.local import InProcess
 from labelveil.common.errors import ReleaseError
 from labelveil.common.guarantees import PureDP
+from labelveil.common.randomizers import build_randomizer
 from labelveil.common.release.blocks import decode_codes
 from labelveil.common.release.event_keys import hash_keys, read_secret
 from labelveil.common.release.limits import MANIFEST_BYTES
@@ -188,6 +189,13 @@ def test_a_column_needs_its_values(shops: Party) -> None:
     assert "set both in [strata]" in shops.release(**wanted).error
 
 
+def test_other_values_are_other_strata(shops: Party) -> None:
+    assert shops.release(**STRATA).code == 0
+    assert "already released" in shops.release(**STRATA).out
+    (shops.folder / "shops.txt").write_text("\n".join(SHOPS[1:]))
+    assert "strata.values was" in shops.release(**STRATA).error
+
+
 def test_a_label_in_disguise_is_told_to_the_operator(shops: Party) -> None:
     rows = np.arange(EVENTS)
     keys = [f"event-{i}" for i in rows]
@@ -254,6 +262,36 @@ def test_init_lists_the_values_of_the_population(party: Party) -> None:
         "--epsilon", "1", "--strata-column", "count",
     )  # fmt: skip
     assert "takes its values from a population, and there is none" in refused.error
+
+
+def test_a_manifest_of_strata_spends_what_the_worst_of_them_does(shops: Party) -> None:
+    assert shops.release(**STRATA).code == 0
+    made, *_ = released(shops)
+    whole = json.loads(made.to_bytes())
+    beside = sum((part.spent.exact_epsilon for part in (*made.priors, *made.tables)), Fraction(0))
+    points = made.labels[0].grid
+
+    def sent(epsilon: float) -> tuple[dict[str, Any], Fraction]:
+        found = build_randomizer(
+            "randomized-response", labels=points, prior=[1] * len(points), epsilon=epsilon
+        )
+        stated = {"channel": found.channel.to_json(), "guarantee": found.guarantee.to_json()}
+        spent = beside + found.guarantee.exact_epsilon
+        return {**whole["randomizers"][0], "details": {}, **stated}, spent
+
+    def read(randomizers: list[dict[str, Any]], total: Fraction) -> Manifest:
+        privacy = {**whole["privacy"], "total": PureDP.of(total).to_json()}
+        data = {**whole, "randomizers": randomizers, "privacy": privacy}
+        return Manifest.from_bytes(Manifest.model_validate(data).to_bytes())
+
+    (better, least), (worst, most) = sent(0.5), sent(1.0)
+    for place in range(len(whole["strata"])):
+        randomizers = [better] * len(whole["strata"])
+        randomizers[place] = worst
+        for total in (least, most + Fraction(1, 2**40)):
+            with pytest.raises(ReleaseError, match="the parts add up to"):
+                read(randomizers, total)
+        assert read(randomizers, most).labels_guarantee.exact_epsilon == most - beside
 
 
 def test_a_manifest_of_strata_that_contradicts_itself_is_refused(shops: Party) -> None:

@@ -120,18 +120,23 @@ def test_sums_are_those_of_the_labels(world: World, asked: GroupQuestion) -> Non
     assert (np.abs(sums - by_hand(asked)) <= asked.spans).all()
 
 
-@pytest.mark.parametrize("name", ["weights", "offsets at the ends"])
-def test_events_in_several_parts_are_each_in_their_own_group(
-    world: World, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def in_parts(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """Have events read so many at a time."""
     whole = Events.parts
 
     def parts(events: Events) -> Iterator[tuple[Keys, Floats]]:
         for keys, labels in whole(events):
-            for start in range(0, len(labels), 77):
-                yield keys[start : start + 77], labels[start : start + 77]
+            for start in range(0, len(labels), rows):
+                yield keys[start : start + rows], labels[start : start + rows]
 
     monkeypatch.setattr(Events, "parts", parts)
+
+
+@pytest.mark.parametrize("name", ["weights", "offsets at the ends"])
+def test_events_in_several_parts_are_each_in_their_own_group(
+    world: World, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    in_parts(monkeypatch, 77)
     world.submit(encode_question(EDGES[name]))
     _, sums = released(world, **SURE)
     assert (np.abs(sums - by_hand(EDGES[name])) <= EDGES[name].spans).all()
@@ -238,7 +243,11 @@ def test_the_order_is_the_submitters_and_workers_change_nothing(world: World, wo
     assert np.abs(sums - expected).max() <= OFF
 
 
-def test_labels_between_two_points_go_to_either_without_bias(world: World) -> None:
+def test_labels_between_two_points_go_to_either_without_bias(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each by a coin of its own, whatever is read at once."""
+    in_parts(monkeypatch, 1)
     world.party.write_labels(
         {"key": [f"event-{i}" for i in range(EVENTS)], "label": [3.2] * EVENTS}
     )
@@ -305,6 +314,17 @@ def test_what_is_no_question_is_refused_in_a_line(world: World) -> None:
     world.refuses(STRANGE)
     world.submit(BYTES)  # and nothing is left of them
     assert released(world)[1].size == 5
+
+
+def test_a_question_that_was_damaged_is_answered_once_it_is_whole(world: World) -> None:
+    world.submit(asking(weights=EACH % 3))
+    (path,) = world.party.store.glob("populations/*/*/*.question")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-4] + bytes(4))  # a question as well: the last event's weight is 0
+    assert "is damaged" in world.party.release(**ASKED).error
+    assert world.party.nothing_left()
+    path.write_bytes(whole)
+    released(world)
 
 
 def test_points_that_are_configured_are_those_that_are_asked_on(

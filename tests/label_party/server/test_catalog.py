@@ -20,6 +20,7 @@ from labelveil.common.wire import label_release_pb2 as wire
 from labelveil.label_party.server import run as server_run
 from labelveil.label_party.server.catalog import Catalog, Damaged, Unreadable
 from labelveil.label_party.server.run import running
+from labelveil.label_party.store.disk import StoreError
 from labelveil.label_party.store.entries import Charge
 from labelveil.label_party.store.ledger import Ledger
 from labelveil.label_party.store.release_store import Store, StoredRelease
@@ -93,6 +94,23 @@ def test_a_closed_one_verifies_nothing_more(party: Party) -> None:
     catalog.close()
     with pytest.raises(RuntimeError, match="shutdown"):
         catalog.find("labels", "1")
+
+
+def test_what_was_lost_is_not_found_and_a_ledger_that_is_lost_is_told(party: Party) -> None:
+    assert party.release().code == 0
+    assert party.run("backup", "--to", "b.tar").code == 0
+    party.store.rename(party.folder / "old")
+    assert party.run("restore", "b.tar", "--lost", "2").code == 0
+    catalog = Catalog(Store(party.store))
+    assert catalog.find("labels", "2") is None
+    latest = catalog.find("labels", None)
+    assert latest is not None
+    assert latest.heading.epoch == "1"
+    catalog.check()
+    for path in party.store.glob("ledger.sqlite*"):
+        path.unlink()
+    with pytest.raises(StoreError, match="is gone; restore it from a backup"):
+        catalog.check()
 
 
 def test_bytes_that_are_others_are_damage_for_good(party: Party) -> None:

@@ -120,10 +120,12 @@ def test_one_client_leaves_half_of_the_streams(
     patient_server = {"server__max_streams": 4, "server__stall_seconds": 600}
     with running(party.config(**SUBMITTED, **patient_server)) as address:
         hasty, patient, _ = three(address)
-        held = [hasty.stub.SubmitPopulation.future(silent()) for _ in range(2)]
+        questions = evaluation_pb2_grpc.EvaluationServiceStub(hasty.channel)
+        calls = hasty.stub.SubmitPopulation, questions.EvaluatePredictions
+        held = [call.future(silent()) for call in calls]
         try:
             for _ in held:
-                placed.acquire()
+                assert placed.acquire(timeout=30)
             assert patient.submit(keys, secret).rows == 2
             assert code(lambda: hasty.submit(keys, secret)) == grpc.StatusCode.RESOURCE_EXHAUSTED
         finally:

@@ -197,7 +197,10 @@ def test_disjoint_epochs_must_be_disjoint(party: Party) -> None:
     assert party.release(**disjoint).code == 0
     refused = party.release(data__epoch="2", **disjoint)  # the identical files
     assert refused.code == 1
-    assert f"{EVENTS} events of epoch '2' are events of epoch '1', too" in refused.err
+    shared = f"{EVENTS} events of epoch '2' are events of epoch '1', too"
+    assert shared in refused.err
+    plan = party.run("release", "--dry-run", *party.arguments(data__epoch="2", **disjoint))
+    assert shared in plan.err
     assert "disjoint" in refused.err
     keys = [f"event-{i}" for i in range(EVENTS - 1, 2 * EVENTS)]
     party.write_population({"key": keys})

@@ -176,6 +176,7 @@ def test_what_is_lost_is_stated_as_any_guarantee(party: Party, guarantee: Guaran
     lost = _account(party)["charges"][-1]
     assert guarantee_from_json(lost["guarantee"]) == guarantee
     assert (lost["composition"], lost["digest"]) == ("additive", "")
+    assert party.run("backup", "--to", "c.tar").code == 0  # it has no bytes that could be missing
 
 
 def test_every_kind_of_guarantee_is_stated_above() -> None:
@@ -361,6 +362,20 @@ def test_a_backup_takes_a_charge_from_the_ledger_where_the_note_of_it_is_damaged
         assert _account(party)["left"]["epsilon"] == "2"
         for path in party.store.glob("ledger.sqlite*"):
             path.unlink()
+
+
+def test_a_backup_takes_no_note_of_another_purchase(party: Party) -> None:
+    """Of its name, and of another ledger: the bytes that lie there are not what it was for."""
+    other, note = (
+        folder / "releases/labels/1/charge.json" for folder in (party.folder / "other", party.store)
+    )
+    assert party.release(store__directory='"other"').code == party.release().code == 0
+    digest = json.loads(note.read_text())["digest"]
+    note.write_text(other.read_text())
+    assert "charge.json is of something else" in party.run("backup", "--to", "b.tar").err
+    shutil.rmtree(party.store)
+    assert _restore(party, "--nothing-since").code == 0
+    assert json.loads(note.read_text())["digest"] == digest
 
 
 def _cut_off(data: bytes) -> bytes:

@@ -22,7 +22,6 @@ from labelveil.common.guarantees import (
     PureDP,
     Unit,
     ZeroConcentratedDP,
-    guarantee_from_json,
 )
 from labelveil.label_party.store import budget, fingerprints, schema
 from labelveil.label_party.store.coverage import _compared, _incomparable
@@ -322,7 +321,11 @@ def test_what_is_lost_may_be_of_any_kind_and_of_this_unit(party: Party) -> None:
     other = PureDP.of(1, unit=Unit.USER).to_json()
     with pytest.raises(ConfigError, match="set --lost"):
         parse_lost(party.config(), f"3={json.dumps(other)}")
-    assert guarantee_from_json(other).unit == Unit.USER
+    of_users = party.config(
+        privacy__unit="user", privacy__user="who", privacy__max_records_per_user=3
+    )
+    lost = parse_lost(of_users, f"3={json.dumps(other)}")
+    assert (lost.guarantee.unit, lost.records_per_unit) == (Unit.USER, 3)
     assert rho.adjacency == Adjacency.REPLACE_LABEL
 
 

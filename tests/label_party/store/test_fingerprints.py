@@ -12,6 +12,8 @@ import pytest
 
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import DataError
+from labelveil.label_party.events.tasks import user_fingerprints
+from labelveil.label_party.sources.tables import USER
 from labelveil.label_party.store import fingerprints
 from labelveil.label_party.store.fingerprints import fingerprint, one_spelling, overlap, write
 
@@ -31,6 +33,12 @@ def test_integers_and_their_spelling_agree_under_one_secret_alone() -> None:
     numbers = pl.Series([7, 8, 10**15])
     assert (fingerprint(numbers, SECRET) == fingerprint(numbers.cast(pl.String), SECRET)).all()
     assert not (fingerprint(numbers, SECRET) == fingerprint(numbers, bytes(32))).any()
+
+
+def test_a_user_is_no_event_of_the_same_name() -> None:
+    users = user_fingerprints(pl.DataFrame({USER: ["7", None, "8"]}), SECRET)
+    assert users.size == np.unique(users).size == 2
+    assert not np.isin(users, fingerprint(pl.Series(["7", "8"]), SECRET)).any()
 
 
 def test_a_file_is_named_by_what_was_written(tmp_path: Path) -> None:

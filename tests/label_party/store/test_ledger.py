@@ -403,6 +403,22 @@ def test_a_damaged_file_is_one_line(path: Path) -> None:
         Ledger(path)
 
 
+def test_an_index_that_hides_what_its_table_has_is_damage(path: Path) -> None:
+    """Although the table, which the seal is of, is as it was: a purchase would be made again."""
+    with Ledger(path) as ledger:
+        spend(ledger, "1", "0.5")
+    database = sqlite3.connect(path)
+    database.execute("PRAGMA writable_schema = ON")
+    database.execute(
+        "UPDATE sqlite_master SET rootpage = (SELECT rootpage FROM sqlite_master"
+        " WHERE name = 'sqlite_autoindex_answers_1') WHERE name = 'sqlite_autoindex_charges_1'"
+    )
+    database.commit()
+    database.close()
+    with pytest.raises(LedgerError, match="malformed"):
+        Ledger(path)
+
+
 def test_a_backup_taken_while_open_is_a_working_ledger(path: Path, tmp_path: Path) -> None:
     with Ledger(path) as ledger:
         spend(ledger, "1", "0.25")

@@ -41,6 +41,8 @@ def test_all_that_a_purchase_counts_on_is_synced(
         getattr(fault_bodies, kind)(str(party.folder), "1")
     assert disk.lost == []
     assert disk.moments.count("a commit") > 1
+    later = {path.name for path in disk.there[-1] - disk.there[-2]}
+    assert later <= {"answered.log"}  # all that was bought was there before its charge was final
     assert keys_of_noise
     for entropy in keys_of_noise:
         with pytest.raises(ValueError, match="destroyed"):

@@ -341,6 +341,11 @@ def test_every_record_is_private_before_anybody_sees_it(
         ends = np.column_stack([ends, [1.0, -1.0]])
     steps = np.trunc(ends * 1024)
     assert np.abs(steps[0] - steps[1]).sum() <= 2.0 * scale
+    # and what noise is added to is never longer than its record
+    monkeypatch.setattr(perturbation, "discrete_laplace", lambda s, n, _: np.zeros(n, np.int64))
+    Perturbation("input", loss, 0.1, 2.0).draw(rows, labels, seeded_entropy(9))
+    assert (np.abs(sent[1]) <= np.abs(clean)).all()
+    assert (np.abs(sent[1] - clean) < 1 / 1024).all()
 
 
 @pytest.mark.statistical

@@ -46,12 +46,12 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def scored(tmp_path: Path) -> Settings:
-    """So many events, at so small an ε, that sums tell far more of errors than codes do.
+    """So many events held out, at so small an ε, that sums tell far more of errors than codes do.
 
     And labels that vary so much that noise on the sums leaves room for errors: where it refutes
     every R² below 1, codes tell.
     """
-    return of_events(tmp_path, MANY, 1.2).model_copy(update={"epsilon": 1.0})
+    return of_events(tmp_path, MANY, 1.2).model_copy(update={"epsilon": 1.0, "holdout": 0.4})
 
 
 def of_events(tmp_path: Path, rows: int, spread: float = 0.5) -> Settings:
@@ -118,7 +118,7 @@ def test_each_event_is_in_one_round_and_pays_once(scored: Settings) -> None:
     for page in ("report.html", "report.md"):  # one interval is shown, wherever one is
         shown = f"(95%: {low:.0%} … {high:.0%})"
         assert shown in (settings.out / page).read_text("utf-8")
-    held_out = deal_holdout(np.arange(MANY), 0.2, settings.seed).size
+    held_out = deal_holdout(np.arange(MANY), settings.holdout, settings.seed).size
     assert metrics["holdout_rows"] == held_out == MANY - metrics["training_rows"]
     predicted = pl.read_parquet(settings.out / "predictions.parquet")
     assert predicted.height == MANY
@@ -316,7 +316,10 @@ def test_without_a_score_codes_tell(scored: Settings) -> None:
         assert metrics["told_by"] == "codes"
         assert "codes_r2" not in metrics
         assert any("without a question" in warning for warning in metrics["warnings"])
-        assert metrics["holdout_rows"] == deal_holdout(np.arange(MANY), 0.2, scored.seed).size
+        assert (
+            metrics["holdout_rows"]
+            == deal_holdout(np.arange(MANY), scored.holdout, scored.seed).size
+        )
         assert bool(list(folder.rglob(POPULATION_FILE))) is kept
         assert not is_complete(folder)
 
@@ -353,7 +356,7 @@ def test_models_of_shards_on_disk_are_told_by_sums(scored: Settings) -> None:
     outcome = run_simulation(scored.model_copy(update={"feature_settings": quick}))
     assert (scored.out / "feature_party" / "kept").is_dir()
     asked = read_sums(scored.out / "release" / "1-3").question
-    held_out = deal_holdout(np.arange(MANY), 0.2, scored.seed).size
+    held_out = deal_holdout(np.arange(MANY), scored.holdout, scored.seed).size
     assert len(asked) < held_out == outcome.metrics["holdout_rows"]
     assert outcome.metrics["told_by"] == "sums"
     low, high = outcome.metrics["estimated_r2_low"], outcome.metrics["estimated_r2_high"]

@@ -33,7 +33,7 @@ from labelveil.common.guarantees import (
     to_renyi,
 )
 
-LEAST = 3e-5
+LEAST = 1e-5
 DELTAS = (0.3, 0.1, 0.03, 1e-2, 1e-3, 1e-5)
 
 

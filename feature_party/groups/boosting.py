@@ -28,6 +28,8 @@ _ROUNDS = 130
 _LEAVES, _DEPTH = 24, 12
 _GROUPS_IN_LEAF = 5
 """As much as so many groups tell, a leaf has to be told at least."""
+_NEXT_TO_NOTHING = 1e-9
+"""As a share of the most that is told."""
 _PARAMETERS = {
     "objective": "none",
     "learning_rate": 0.3,
@@ -60,21 +62,28 @@ class Boosted(NamedTuple):
         return np.asarray(self.constant + outputs, dtype=np.float64)
 
 
-def boost(inputs: Floats, data: SumRows, near: Floats, deviation: float, seed: int) -> Boosted:
+def boost(
+    inputs: Floats, data: SumRows, near: Floats, deviation: float, seed: int
+) -> Boosted | None:
     """Learn from sums over (n, F) rows, of labels with this deviation around predictions.
 
-    (n,) ``near`` are predictions of all rows, around which sums are lines. ``ConfigError`` if
-    LightGBM cannot be loaded.
+    (n,) ``near`` are predictions of all rows, around which sums are lines; None where no sum has a
+    slope, all labels being clipped. ``ConfigError`` if LightGBM cannot be loaded.
     """
     moments, variances, slopes = data.moments(near, deviation)
     targets = data.sums - data.by_group(moments - slopes * near[data.rows])
     variances = data.by_group(variances) + data.noise
     whole = data.by_group(slopes)
-    constant = float(np.sum(whole * targets / variances) / np.sum(whole**2 / variances))
-    targets = targets - constant * whole
     sizes = np.bincount(data.groups, minlength=data.sums.size)
     curvatures = (sizes / variances)[data.groups] * slopes**2
-    least = _GROUPS_IN_LEAF * float(np.median(data.by_group(curvatures)))
+    told = data.by_group(curvatures)
+    if not curvatures.any():
+        return None
+    constant = float(np.sum(whole * targets / variances) / np.sum(whole**2 / variances))
+    targets = targets - constant * whole
+    # of clipped labels sums tell next to nothing, or nothing at all: they set no measure
+    least = _GROUPS_IN_LEAF * float(np.median(told[told > _NEXT_TO_NOTHING * told.max()]))
+    usual = float(np.median(curvatures[curvatures > _NEXT_TO_NOTHING * curvatures.max()]))
     rng = np.random.default_rng(seed)
     folds = rng.permutation(data.sums.size) % _FOLDS
     package = lightgbm()
@@ -82,7 +91,7 @@ def boost(inputs: Floats, data: SumRows, near: Floats, deviation: float, seed: i
     table = inputs[data.rows].astype(np.float32)
     parameters = {**_PARAMETERS, "num_threads": torch.get_num_threads(), "seed": seed}
     rows = package.Dataset(table, params=parameters, free_raw_data=False).construct()
-    unit = float(np.sqrt(1 / np.median(curvatures)))  # so that single precision holds all numbers
+    unit = usual**-0.5  # so that single precision holds all numbers
     parameters["min_sum_hessian_in_leaf"] = least * unit**2
     models = []
     for fold in range(_FOLDS):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -136,9 +135,11 @@ class SumsModel:
         model = cls(encoder, tuple(ridges), lattice)
         if beside is None and model.learned and data.sums.size >= _LEAST_SUMS:
             deviation = float(model.weights @ [ridge.deviation for ridge in ridges])
-            with suppress(ConfigError):  # ridges alone, where LightGBM cannot be loaded
+            try:
                 trees = boost(inputs, data, model._points(inputs), deviation, seed)
                 model = replace(model, boosted=trees)
+            except ConfigError as error:
+                warnings.warn(str(error), stacklevel=2)
         if not model.learned:
             warnings.warn(
                 f"{data.sums.size:,} sums do not show that any column matters, so that predictions"

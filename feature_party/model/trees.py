@@ -110,6 +110,8 @@ class Trees(Learned):
             raise ValueError(f"{nodes} nodes make no trees of {shape.depth} steps")
         if leaves[self.roots].max() > MOST_LEAVES:
             raise ValueError(f"a tree of more than {MOST_LEAVES} leaves")
+        if not torch.isfinite(self.values).all():
+            raise ValueError("a leaf says no finite number")
 
     def forward(self, numeric: Tensor, categories: Tensor, members: slice = EVERYBODY) -> Tensor:
         """(M, B, p) float64 outputs for (1, B, F) float32 numbers and (1, B, C) int64 vocabulary

@@ -243,7 +243,8 @@ class SumStages(Transfer):
             write_sums_report(output.report, page)
             digests = ", ".join(model.facts.releases)
             card = output.report.with_suffix(".md")
-            write_sums_card(card, page, model.encoder.columns, digests)
+            trees = model.model.boosted is not None
+            write_sums_card(card, page, model.encoder.columns, digests, trees=trees)
         timings = {name: round(value, 3) for name, value in self.timings.items()}
         drift = [] if self.predicted is None else [c.to_json() for c in self.predicted.drift]
         metrics |= {"drift": drift, "timings": timings}

@@ -56,9 +56,11 @@ def write_sums_report(path: Path, report: SumsReport) -> None:
     write_text(path, text)
 
 
-def write_sums_card(path: Path, report: SumsReport, columns: Sequence[str], release: str) -> None:
+def write_sums_card(
+    path: Path, report: SumsReport, columns: Sequence[str], release: str, *, trees: bool
+) -> None:
     """Write a model card, in place of what was there: of the columns that the model reads, and of
-    the manifests' digests."""
+    the manifests' digests; ``trees`` says whether there are any beside the ridges."""
     metrics, lattice = report.metrics, report.lattice
     used = f"The model reads {len(columns)} column{'s' * (len(columns) != 1)}: {', '.join(columns)}"
     data_set, _, epoch = report.data_set.partition(", epoch ")
@@ -69,7 +71,7 @@ def write_sums_card(path: Path, report: SumsReport, columns: Sequence[str], rele
         lower=number(lattice.lower),
         upper=number(lattice.upper),
         missing="the labels party's `missing` value",
-        law="a mean, by ridges on random features and boosted trees",
+        law="a mean, by ridges on random features" + trees * " and boosted trees",
         objective="the likelihood of sums over groups",
         training_rows=f"{metrics['training_rows']:,}",
         holdout_rows=f"{metrics['holdout_rows']:,}",

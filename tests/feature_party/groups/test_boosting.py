@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 import labelveil as lv
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.mechanisms.group_sums import Lattice
 from labelveil.feature_party.groups import model as models
 from labelveil.feature_party.groups.asking import clusters
-from labelveil.feature_party.groups.boosting import boost
+from labelveil.feature_party.groups.boosting import Boosted, boost
 from labelveil.feature_party.groups.law import SumRows
 from labelveil.feature_party.groups.model import SumsModel, columns_of
 from labelveil.feature_party.groups.saved import SavedSums, SumsFacts
@@ -85,7 +86,9 @@ def test_without_lightgbm_ridges_predict_alone(
 
     monkeypatch.setattr(models, "boost", missing)
     table = pl.DataFrame(X, schema=["a", "b", "c"])
-    alone, encoded = SumsModel.fit(table, [answer]), model.encoder.encode(table)
+    with pytest.warns(UserWarning, match="LightGBM cannot be loaded"):
+        alone = SumsModel.fit(table, [answer])
+    encoded = model.encoder.encode(table)
     assert alone.boosted is None
     expected = replace(model, boosted=None).distributions(encoded).points
     assert np.array_equal(alone.distributions(encoded).points, expected)
@@ -111,3 +114,33 @@ def test_trees_that_are_damaged_are_said_in_a_line(
     path.write_text(json.dumps(data), "utf-8")
     with pytest.raises(DataError, match="is damaged"):
         SavedSums.load(tmp_path)
+
+
+def test_a_leaf_that_says_no_number_is_said_in_a_line(model: SumsModel, tmp_path: Path) -> None:
+    SavedSums(model, SumsFacts((), ROWS, 5.0, "", 0, "id")).save(tmp_path)
+    states = torch.load(tmp_path / "weights.pt", weights_only=True)
+    states[-1]["values"][3] = float("nan")
+    torch.save(states, tmp_path / "weights.pt")
+    with pytest.raises(DataError, match="is damaged"):
+        SavedSums.load(tmp_path)
+
+
+def test_sums_of_labels_that_are_all_clipped_teach_no_trees(answer: lv.PrivateSums) -> None:
+    """One step around the middle, and labels at 2 and 8: around exact predictions no sum moves."""
+    asked = answer.question
+    narrow = asked.half_widths.copy()
+    narrow[:] = 1
+    near = np.where(Y < 5, 2.0, 8.0)
+
+    def boosted(widths: np.ndarray) -> Boosted | None:
+        question = lv.GroupQuestion(LATTICE, asked.groups, widths, asked.offsets)
+        sums = lv.group_sums(Y, question, epsilon=20)
+        return boost(X, SumRows.from_answers([sums]), near, 1e-3, 0)
+
+    assert boosted(narrow) is None
+    narrow[::2] = asked.half_widths[::2]  # every other group is told as ever
+    half = boosted(narrow)
+    assert half is not None
+    points = half.predict(X)
+    assert np.isfinite(points).all()
+    assert np.mean((points - Y) ** 2) < 0.5 * Y.var()

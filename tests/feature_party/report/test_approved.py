@@ -227,7 +227,8 @@ def test_sums(tmp_path: Path, kind: str) -> None:
         }  # fmt: skip
     report = SumsReport("pay", "sales, epoch 7", lattice, answers, metrics)
     write_sums_report(tmp_path / "page.html", report)
-    write_sums_card(tmp_path / "page.md", report, ["x", "z"][: 1 + (kind == "scored")], "ab, cd")
+    columns, trees = ["x", "z"][: 1 + (kind == "scored")], kind != "unscored"
+    write_sums_card(tmp_path / "page.md", report, columns, "ab, cd", trees=trees)
     approved(f"sums {kind}", tmp_path / "page.html", tmp_path / "page.md")
 
 

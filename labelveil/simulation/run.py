@@ -104,9 +104,14 @@ class _Simulation:
         with self._stage("prepare", "prepare data, certificates and configurations"):
             inputs = read_inputs(settings)
             if AUTO in (settings.rounds, settings.ask):
-                binary = any(map(inputs.binary, settings.label_columns))
-                settings = self._settings = settings.decided(inputs.features.height, binary)
-                inputs = read_inputs(settings)
+                self._settings = settings.decided(
+                    inputs.features.height,
+                    binary=any(map(inputs.binary, settings.label_columns)),
+                    others=inputs.others,
+                )
+                if self._settings.submitted != settings.submitted:
+                    inputs = read_inputs(self._settings)
+                settings = self._settings
             workspace.claim(overwrite=settings.overwrite, parties=settings.ask != GROUPS)
             if settings.ask != GROUPS:
                 files = furnish(workspace, inputs, settings)

@@ -31,6 +31,8 @@ SUMS_SHARES = [0.25, 0.3, 0.45]
 _INSTEAD = "--rounds 1 sends one message, as two companies do unless they agree on rounds"
 LEAST_GAIN = 2.0
 """How many times as much sums have to tell as codes do: what differs within groups, they do not."""
+LEAST_GAIN_OF_ROUNDS = 1.1
+"""How many times as much codes have to tell in rounds: the first one's tell less of errors."""
 
 _OWN_OPTIONS = {
     "strata.column": "--strata",
@@ -206,7 +208,7 @@ class Settings(DataSettings):
     )
     nonprivate: bool = setting(True, "Also train the same network on the true labels, to compare.")
     overwrite: bool = setting(False, "Replace an earlier run in the folder.", flag="--overwrite")
-    _decisions: tuple[str, ...] = PrivateAttr(())
+    _decision: str = PrivateAttr("")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -248,9 +250,9 @@ class Settings(DataSettings):
         return self
 
     @property
-    def _against_sums(self) -> str:
-        """A setting that sums over groups know nothing of; empty if there is none."""
-        against = {
+    def _named(self) -> str:
+        """A setting beside which nothing is asked, unless that was said; empty if there is none."""
+        named = {
             f"several --label ({len(self.label)})": len(self.label) > 1,
             f"--population {self.population}": self.population is not None,
             f"--strata {self.strata}": self.strata is not None,
@@ -259,9 +261,13 @@ class Settings(DataSettings):
             f"--objective {self.objective}": self.objective != AUTO,
             f"--head {self.head}": self.head != AUTO,
             "--set-label": bool(self.label_settings),
-            "--set-feature": bool(self.feature_settings),
         }
-        return next((option for option, given in against.items() if given), "")
+        return next((option for option, given in named.items() if given), "")
+
+    @property
+    def _against_sums(self) -> str:
+        """A setting that sums over groups know nothing of; empty if there is none."""
+        return self._named or ("--set-feature" if self.feature_settings else "")
 
     @property
     def shares(self) -> list[float]:
@@ -294,44 +300,46 @@ class Settings(DataSettings):
         if self.rounds != AUTO:
             return self._with("", ask=CODES)
         against = {
-            "several labels of one event are asked in one way": len(self.label_columns) > 1,
-            "a population is named": self.population is not None,
-            "strata are named": self.strata is not None,
-            f"randomizer {self.randomizer} is named": self.randomizer != AUTO,
+            f"nothing is asked beside {self._named}": bool(self._named),
             "labels of two values are best asked in one way": binary,
-            "settings of the labels party are named": bool(self.label_settings),
             others: bool(others) and not self.submit_population,
         }
         if why := next((reason for reason, holds in against.items() if holds), ""):
             return self._with(f"one message, as {why}", ask=CODES, rounds="1")
         # a party's own modules are loaded where they work, and by no import of the face
-        from labelveil.feature_party.groups.asking import gain_of_sums
+        from labelveil.feature_party.groups.asking import gain_of_rounds, gain_of_sums
+        from labelveil.feature_party.groups.scoring import FEWEST
 
         in_rounds = rows >= FEWEST_IN_ROUNDS
         gain = gain_of_sums(self.epsilon, in_rounds=in_rounds)
         tell = f"tell {gain:.1f} times as much as codes of {rows:,} events at ε = {self.epsilon:g}"
-        against_sums = self._against_sums
-        if self.ask == AUTO and gain >= LEAST_GAIN and not against_sums:
-            return self._with(
-                f"sums over groups in three rounds, as they {tell}; {_INSTEAD}", ask=GROUPS
-            )
-        reason = f"sums over groups {tell}, below {LEAST_GAIN:g}"
-        if self.ask == CODES:
-            reason = "codes are asked for"
-        elif against_sums:
-            reason = f"sums over groups know nothing of {against_sums}"
-        if not in_rounds:
-            few = f"{rows:,} events are fewer than the {FEWEST_IN_ROUNDS:,} that rounds need"
-            return self._with(f"one message, as {few}, and {reason}", ask=CODES, rounds="1")
+        against = {
+            "codes are asked for": self.ask == CODES,
+            f"sums over groups know nothing of {self._against_sums}": bool(self._against_sums),
+            f"sums over groups need {FEWEST} events kept": round(rows * self.holdout) < FEWEST,
+            f"sums over groups {tell}, below {LEAST_GAIN:g}": gain < LEAST_GAIN,
+        }
+        why = next((reason for reason, holds in against.items() if holds), "")
+        if not why:
+            decision = f"sums over groups in three rounds, as they {tell}; {_INSTEAD}"
+            return self._with(decision, ask=GROUPS)
+        of_rounds = gain_of_rounds(self.epsilon)
+        against = {
+            f"{rows:,} events are fewer than the {FEWEST_IN_ROUNDS:,} of rounds": not in_rounds,
+            f"codes in rounds tell {of_rounds:.2f} times as much at ε = {self.epsilon:g}, below"
+            f" {LEAST_GAIN_OF_ROUNDS:g}": of_rounds < LEAST_GAIN_OF_ROUNDS,
+        }
+        if none := next((reason for reason, holds in against.items() if holds), ""):
+            return self._with(f"one message, as {none}, and {why}", ask=CODES, rounds="1")
         return self._with(
-            f"codes in three rounds, as {reason}; {_INSTEAD}", ask=CODES, rounds=_DECIDED
+            f"codes in three rounds, as {why}; {_INSTEAD}", ask=CODES, rounds=_DECIDED
         )
 
     def _with(self, decision: str, **settings: str) -> Self:
         """The same with what was decided, which is said, and kept for the report."""
         decided = self.model_copy(update=settings)
         if decision:
-            decided._decisions = (*self._decisions, decision)
+            decided._decision = decision
             if not self.quiet:
                 stderr.print(decision, soft_wrap=True)
         return decided
@@ -339,7 +347,7 @@ class Settings(DataSettings):
     @property
     def decision_facts(self) -> dict[str, str]:
         """What ``metrics.json`` says of what was decided for the user, and why."""
-        return {"decision": "; ".join(self._decisions)} if self._decisions else {}
+        return {"decision": self._decision} if self._decision else {}
 
     @property
     def submitted(self) -> bool:

@@ -80,15 +80,16 @@ def test_impossible_settings_are_refused(changes: dict[str, Any], message: str) 
 @pytest.mark.parametrize(
     ("changes", "facts", "why"),
     [
-        ({}, {"rows": 3_999}, "3,999 events are fewer than the 4,000 that rounds need"),
         ({}, {"binary": True}, "labels of two values are best asked in one way"),
-        ({"randomizer": "rr-on-bins"}, {}, "randomizer rr-on-bins is named"),
-        ({"population": Path("all.csv")}, {}, "a population is named"),
-        ({"strata": "country"}, {}, "strata are named"),
-        ({"label_settings": ["privacy.prior_share=0.3"]}, {}, "settings of the labels party"),
-        (WITHIN | {"label": ["y:0:1", "z:0:1"]}, {}, "several labels of one event"),
+        ({"randomizer": "rr-on-bins"}, {}, "nothing is asked beside --randomizer rr-on-bins"),
+        ({"population": Path("all.csv")}, {}, "nothing is asked beside --population all.csv"),
+        ({"strata": "country"}, {}, "nothing is asked beside --strata country"),
+        ({"loss": "absolute"}, {}, "nothing is asked beside --loss absolute"),
+        ({"objective": "raw"}, {}, "nothing is asked beside --objective raw"),
+        ({"head": "gaussian"}, {}, "nothing is asked beside --head gaussian"),
+        ({"label_settings": ["privacy.prior_share=0.3"]}, {}, "is asked beside --set-label"),
+        (WITHIN | {"label": ["y:0:1", "z:0:1"]}, {}, "asked beside several --label (2)"),
         ({}, {"others": "3 events are not among the labels"}, "3 events are not among the labels"),
-        ({"ask": "codes"}, {"rows": 3_999}, "3,999 events are fewer than the 4,000"),
     ],
 )
 @pytest.mark.parametrize("epsilon", [0.1, 4.0])
@@ -99,12 +100,11 @@ def test_one_message_is_sent_where_public_facts_say_that_nothing_can_be_asked(
     epsilon: float,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    given = {"randomizer": "auto", "epsilon": epsilon, **changes}
-    if epsilon == 4 or "rows" not in facts or changes:  # sums need fewer events than rounds
-        decided = Settings(**RIGHT | given).decided(**{"rows": 4_000, **facts})
-        assert (decided.ask, decided.shares, decided.submitted) == ("codes", [], False)
-        assert capfd.readouterr().err.startswith("one message, as ")
-        assert why in decided.decision_facts["decision"]
+    chosen = Settings(**RIGHT | {"randomizer": "auto", "epsilon": epsilon} | changes)
+    decided = chosen.decided(4_000, **facts)
+    assert (decided.ask, decided.shares, decided.submitted) == ("codes", [], False)
+    assert capfd.readouterr().err.startswith("one message, as ")
+    assert why in decided.decision_facts["decision"]
 
 
 def test_a_submitted_population_is_asked_about_whatever_the_labels_are_of() -> None:

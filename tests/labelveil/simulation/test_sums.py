@@ -178,9 +178,15 @@ def test_what_sums_know_nothing_of_is_refused(changes: dict[str, Any], message: 
         ({"epsilon": 1.2}, 3_999, "groups", 3),
         ({"epsilon": 1.25}, 3_999, "codes", 1),
         ({"epsilon": 40}, 3_999, "codes", 1),
-        ({"epsilon": 0.5, "head": "gaussian"}, 20_000, "codes", 3),
         ({"epsilon": 0.5, "feature_settings": ["training.trees=3"]}, 20_000, "codes", 3),
         ({"epsilon": 0.5, "ask": "codes"}, 20_000, "codes", 3),
+        ({"epsilon": 0.5, "ask": "codes"}, 3_999, "codes", 1),
+        # of 97 events 19 would tell how good a model of sums is
+        ({"epsilon": 0.5}, 98, "groups", 3),
+        ({"epsilon": 0.5}, 97, "codes", 1),
+        # a code that is asked around a prediction tells hardly more
+        ({"epsilon": 4}, 4_000, "codes", 3),
+        ({"epsilon": 5}, 1_000_000, "codes", 1),
     ],
 )
 def test_what_to_ask_follows_from_events_and_epsilon(

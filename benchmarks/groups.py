@@ -1,11 +1,11 @@
-"""What sums over groups are worth beside codes, and whether ``--ask auto`` takes the better ones.
+"""What sums over groups are worth beside codes, and whether a simulation takes the better ones.
 
 ``python -m benchmarks.groups bike diamonds --epsilon 0.1``: for every data set that is named,
 the error of a regressor on held-out true labels, as a share of a constant's. It learns from sums in
 one question and in the rounds of ``labelveil simulate``, from one message of codes, and from codes
-in rounds. What ``auto`` would take is set against the best of them, the mean of whose splits is the
-least, and against one message. Splits are those of ``benchmarks.rounds``; noise is the operating
-system's. Results are kept in ``out/groups`` and taken up again.
+in rounds. What ``labelveil simulate`` would take is set against the best of them, the mean of whose
+splits is the least, and against one message. Splits are those of ``benchmarks.rounds``; noise is
+the operating system's. Results are kept in ``out/groups`` and taken up again.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from benchmarks.harness import markdown
 from benchmarks.rounds import ROWS as IN_ROUNDS
 from benchmarks.rounds import SHARES, error_left
 from labelveil.common.mechanisms.group_sums import Lattice
-from labelveil.feature_party.groups.asking import gain_of_sums
+from labelveil.feature_party.groups.asking import gain_of_rounds, gain_of_sums
 from labelveil.feature_party.groups.rounds import learn_in_rounds
 from labelveil.simulation.settings import (
     FEWEST_IN_ROUNDS,
     LEAST_GAIN,
+    LEAST_GAIN_OF_ROUNDS,
     SUMS_SHARES,
 )
 from tests.data_sets import CENSUS, RETAIL, DataSet
@@ -109,11 +110,12 @@ def _of_sums(
 
 
 def _auto(rows: int, epsilon: float) -> str:
-    """What ``labelveil simulate --ask auto`` takes for so many events."""
+    """What ``labelveil simulate`` takes for so many events."""
     in_rounds = rows >= FEWEST_IN_ROUNDS
     if gain_of_sums(epsilon, in_rounds=in_rounds) >= LEAST_GAIN:
         return "sums"
-    return "codes" if in_rounds else "message"
+    more = gain_of_rounds(epsilon) >= LEAST_GAIN_OF_ROUNDS
+    return "codes" if in_rounds and more else "message"
 
 
 def _table(out: Path) -> str:

@@ -83,9 +83,9 @@ def _simulate(settings: Settings) -> Outcome:
 
     Without ``rounds`` it sends one message, or asks in rounds where that is likely to teach more,
     and says which. Returns metrics, the report's path and the release that was sent, or the sums,
-    and shows itself in a notebook; everything else is in ``out``. Of a table without ``out`` the report alone is kept,
-    until Python ends: the rest has true labels and keys. A refusal of either party is a
-    `LabelveilError` with its own line.
+    and shows itself in a notebook; everything else is in ``out``. Of a table without ``out`` the
+    report alone is kept, until Python ends: the rest has true labels and keys. A refusal of either
+    party is a `LabelveilError` with its own line.
     """
     return run_simulation(settings)
 

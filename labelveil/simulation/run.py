@@ -71,7 +71,8 @@ class Outcome:
 
 
 def run_simulation(settings: Settings, reference: Callable[[], Path] | None = None) -> Outcome:
-    """Run both parties as separate processes with mutual TLS between them, and score the result.
+    """Run both parties as separate processes with mutual TLS between them, and score the result;
+    where sums over groups are asked for, in this process.
 
     The features party trains without any true label. Only then is its error estimated, and the same
     model scored with the true labels of the events that it was not trained on. ``reference`` trains

@@ -390,7 +390,7 @@ def test_sums_and_codes_of_an_event_are_two_uses(world: World) -> None:
 
 
 def test_labels_of_other_rounds_are_no_cause_for_a_warning(world: World) -> None:
-    """Where rounds are asked about; elsewhere most keys fit another epoch, or are spelt otherwise."""
+    """Where rounds are asked about; else most labels may be of another epoch, or misspelt."""
     for questions, warned in ((True, False), (False, True)):
         world.submit(b"", range(40), epoch=str(questions))
         asked = {**ASKED, "rounds__questions": questions, "data__epoch": str(questions)}

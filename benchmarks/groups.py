@@ -126,10 +126,10 @@ def _table(out: Path) -> str:
     """
     found: dict[tuple[str, int, float], dict[str, dict[str, float]]] = {}
     for path in out.glob("*.json"):
-        name, events, epsilon, ask, run = path.stem.rsplit("-", 4)
+        *cell, ask, run = path.stem.rsplit("-", 4)
         left = json.loads(path.read_text())["errors"][-1]
-        cell = found.setdefault((name, int(events), float(epsilon)), {})
-        cell.setdefault(ask, {})[run] = left
+        of_cell = found.setdefault((cell[0], int(cell[1]), float(cell[2])), {})
+        of_cell.setdefault(ask, {})[run] = left
     rows = []
     for (name, events, epsilon), columns in sorted(found.items()):
         row = [name, f"{events:,}", f"{epsilon:g}"]

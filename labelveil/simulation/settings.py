@@ -32,8 +32,8 @@ _INSTEAD = "--rounds 1 sends one message, as two companies do unless they agree 
 LEAST_GAIN = 2.0
 """How many times as much sums have to tell as codes do: what differs within groups, they do not."""
 LEAST_GAIN_OF_ROUNDS = 1.2
-"""How many times as much codes have to tell in rounds: of 1.13, at ε = 4, as many sets are worse
-off than better."""
+"""How many times as much codes have to tell in rounds: with 1.13, at ε = 4, some sets are better
+off than with one message, and some are worse."""
 
 _OWN_OPTIONS = {
     "strata.column": "--strata",

@@ -111,7 +111,7 @@ def test_every_documented_file_is_there(run: tuple[Path, dict[str, Any]]) -> Non
     ):  # fmt: skip
         assert metrics[name] is not None, name
     assert metrics["rows"] == metrics["matched"] == ROWS
-    assert metrics["decision"] == "one message, as randomizer rr-on-bins is named"
+    assert metrics["decision"] == "one message, as nothing is asked beside --randomizer rr-on-bins"
     assert metrics["holdout_rows"] == ROWS // 5
     assert metrics["test_mse"] < 1.1 * metrics["constant_mse"]
     assert {"release", "features_party", "score"} <= set(metrics["timings"])

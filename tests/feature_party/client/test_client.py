@@ -25,6 +25,7 @@ from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.table import read_release, write_release
 from labelveil.common.security.pilot_certificates import CertificateFiles
 from labelveil.common.security.proxies import through_proxy
+from labelveil.feature_party.client.channel import Withdrawn
 from labelveil.feature_party.client.labels_table import write_labels_table
 from labelveil.feature_party.client.release_client import ReleaseClient, RetryPolicy
 from labelveil.feature_party.client.spool import PARTIAL
@@ -68,11 +69,22 @@ def test_a_fetch_says_which_release_it_replaces(
 
 def test_broken_streams_are_resumed(world: World, files: CertificateFiles, tmp_path: Path) -> None:
     # blocks hold 256 rows: of 400 rows the first block is kept, of 700 the first two
-    behaviour = Behaviour(break_after=[400, 500])
+    # however often: each that brought rows begins another count of failures
+    behaviour = Behaviour(break_after=[400, 500, 300, 300, 300])
     with serving(world, behaviour, files) as address:
         ReleaseClient(client_settings(address, files), QUICK).fetch(tmp_path)
-    assert behaviour.started_at == [0, 256, 512]
+    assert behaviour.started_at == [0, 256, 512, 768, 1024, 1280]
     assert read_release(tmp_path).labels.equals(world.release.labels)
+
+
+def test_a_release_that_is_withdrawn_meanwhile_leaves_no_row(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    withdrawn = ErrorDetails("withdrawn").trailers(9, "withdrawn: a mistake")
+    behaviour = Behaviour(break_after=[400], withdrawn=withdrawn)
+    assert isinstance(fetch_error(world, files, tmp_path, behaviour), Withdrawn)
+    assert behaviour.started_at == [0]
+    assert not any(tmp_path.iterdir())
 
 
 def test_giving_up_leaves_a_partial_that_another_process_resumes(

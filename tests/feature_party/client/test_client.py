@@ -20,6 +20,7 @@ import pytest
 
 from labelveil.common.error_details import ErrorDetails
 from labelveil.common.errors import ConnectionFailed, ReleaseError
+from labelveil.common.formats import GROUPS
 from labelveil.common.release.limits import MANIFEST_BYTES, MESSAGE_BYTES
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.table import read_release, write_release
@@ -38,6 +39,7 @@ from tests.feature_party.servers import (
     serving,
 )
 from tests.feature_party.worlds import World
+from tests.formats.make import kept, unpack
 
 
 def test_a_fetch_leaves_the_release(world: World, files: CertificateFiles, tmp_path: Path) -> None:
@@ -120,6 +122,17 @@ def test_an_interrupt_leaves_a_partial(
             client.fetch(tmp_path, interrupt)
         client.fetch(tmp_path)
     assert later.started_at == [0, 768]
+
+
+def test_sums_are_not_fetched_where_nobody_knows_what_was_asked(
+    world: World, files: CertificateFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample = unpack(kept(GROUPS), tmp_path / "sample") / "manifest.json"
+    sums = Manifest.from_bytes(sample.read_bytes())
+    monkeypatch.setattr(ReleaseClient, "_verify", lambda *_: sums)
+    behaviour = Behaviour()
+    assert "question" in str(fetch_error(world, files, tmp_path / "here", behaviour))
+    assert behaviour.started_at == []
 
 
 def test_a_partial_of_another_release_is_not_mixed_in(

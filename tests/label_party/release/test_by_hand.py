@@ -339,6 +339,9 @@ def test_few_events_are_told_with_what_they_gain(party: Party) -> None:
         f"60 events are few for epsilon=0.05: a model is predicted to gain {gain:.1%} of what true"
         " labels would over a constant (label-party plan --rows 60)"
     )
+    # of what is chosen, and of nothing better
+    for name, enough in (("two-point", True), ("exponential", False)):
+        assert (too_few_events(party.config(randomizer__name=name), 1000) is None) is enough
     one = too_few_events(few, 1)
     assert one is not None
     assert one.startswith("1 event is few for epsilon=0.05")

@@ -254,6 +254,9 @@ def test_shards_need_a_file_a_folder_and_privatized_labels(world: World, tmp_pat
     data = prepare(world.directory, world.features, settings)
     with pytest.raises(ConfigError, match="trains in memory alone"):
         train(data, settings, true_labels=np.zeros(1500))
+    settings = config(world, tmp_path, shards=str(tmp_path / "rows"), learner="linear")
+    with pytest.raises(ConfigError, match="learner='linear' trains in memory alone"):
+        train(prepare(world.directory, world.features, settings), settings)
 
 
 def test_an_epoch_goes_on_after_the_last_part(

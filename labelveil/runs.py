@@ -74,17 +74,18 @@ def _bounds(labels: pl.Series) -> tuple[float, float]:
 
 @with_keywords(Settings)
 def _simulate(settings: Settings) -> Outcome:
-    """Run both parties on this machine, with mutual TLS between them, and score the model.
+    """Play both parties on this machine, and score the model.
 
     ``lv.simulate(table, label="amount", epsilon=1)`` is enough: of a pandas, Polars or Arrow table
     with labels and features it makes both parties' files. Bounds that are not given are then read
     off the labels and rounded outwards, which a simulation alone may do: in earnest they come from
     public knowledge.
 
-    Returns metrics, the report's path and the release that was sent, and shows itself in a
-    notebook; everything else is in ``out``. Of a table without ``out`` the report alone is kept,
-    until Python ends: the rest has true labels and keys. A refusal of either party is a
-    `LabelveilError` with its own line.
+    Without ``rounds`` it sends one message, or asks in rounds where that is likely to teach more,
+    and says which. Returns metrics, the report's path and the release that was sent, or the sums,
+    and shows itself in a notebook; everything else is in ``out``. Of a table without ``out`` the
+    report alone is kept, until Python ends: the rest has true labels and keys. A refusal of either
+    party is a `LabelveilError` with its own line.
     """
     return run_simulation(settings)
 

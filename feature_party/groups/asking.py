@@ -137,6 +137,15 @@ def gain_of_sums(epsilon: float, *, in_rounds: bool) -> float:
     return worth_of_sum(epsilon) / worth_of_code(epsilon, 0.0 if in_rounds else 1.0)
 
 
+def gain_of_rounds(epsilon: float) -> float:
+    """How many times as much as in one message a code tells that is asked around a prediction.
+
+    Of one message it is supposed that features explain half of the variance.
+    """
+    epsilon = max(epsilon, _LEAST_EPSILON)
+    return worth_of_code(epsilon) / worth_of_code(epsilon, 1.0)
+
+
 def first_question(
     inputs: Floats, lattice: Lattice, epsilon: float, rng: np.random.Generator
 ) -> GroupQuestion:

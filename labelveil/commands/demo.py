@@ -81,7 +81,8 @@ def demo(
         write_text(path, json.dumps(ideal))
         return path
 
-    settings = Settings(**data, epsilon=options.epsilon, seed=options.seed, out=run, overwrite=True)
+    given = {"epsilon": options.epsilon, "seed": options.seed, "rounds": "1"}
+    settings = Settings(**data, **given, out=run, overwrite=True)
     outcome = run_simulation(settings, reference)
     published = compared["rr_on_bins_mse"] * outcome.metrics["constant_mse"]
     metrics = {**outcome.metrics, "rr_on_bins_mse": published}

@@ -46,6 +46,20 @@ class Inputs:
     def binary(self, label: LabelColumn) -> bool:
         return self.whole(label) and label.upper - label.lower == 1
 
+    @property
+    def others(self) -> str:
+        """Why the features' events are other ones than those of ``truth``; empty if they are not.
+
+        Submitted as the population they would be released all the same: without a label of their
+        own, or with one for several rows.
+        """
+        keys = pl.DataFrame({KEY: canonical_keys(self.features[self.key])})
+        if repeated := keys.height - keys[KEY].n_unique():
+            return f"{repeated:,} rows of the features repeat an event"
+        if unknown := keys.join(self.truth, on=KEY, how="anti").height:
+            return f"{unknown:,} events of the features are not among the labels"
+        return ""
+
 
 def read_inputs(settings: Settings) -> Inputs:
     """Read and check everything, so that nothing is started in vain.

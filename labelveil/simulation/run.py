@@ -71,7 +71,8 @@ class Outcome:
 
 
 def run_simulation(settings: Settings, reference: Callable[[], Path] | None = None) -> Outcome:
-    """Run both parties as separate processes with mutual TLS between them, and score the result.
+    """Run both parties as separate processes with mutual TLS between them, and score the result;
+    where sums over groups are asked for, in this process.
 
     The features party trains without any true label. Only then is its error estimated, and the same
     model scored with the true labels of the events that it was not trained on. ``reference`` trains
@@ -104,9 +105,14 @@ class _Simulation:
         with self._stage("prepare", "prepare data, certificates and configurations"):
             inputs = read_inputs(settings)
             if AUTO in (settings.rounds, settings.ask):
-                binary = any(map(inputs.binary, settings.label_columns))
-                settings = self._settings = settings.decided(inputs.features.height, binary)
-                inputs = read_inputs(settings)
+                self._settings = settings.decided(
+                    inputs.features.height,
+                    binary=any(map(inputs.binary, settings.label_columns)),
+                    others=inputs.others,
+                )
+                if self._settings.submitted != settings.submitted:
+                    inputs = read_inputs(self._settings)
+                settings = self._settings
             workspace.claim(overwrite=settings.overwrite, parties=settings.ask != GROUPS)
             if settings.ask != GROUPS:
                 files = furnish(workspace, inputs, settings)

@@ -28,8 +28,12 @@ MOST_ROUNDS = 9
 CODES, GROUPS = "codes", "groups"
 SUMS_SHARES = [0.25, 0.3, 0.45]
 """Of the events, in rounds of sums."""
+_INSTEAD = "--rounds 1 sends one message, as two companies do unless they agree on rounds"
 LEAST_GAIN = 2.0
 """How many times as much sums have to tell as codes do: what differs within groups, they do not."""
+LEAST_GAIN_OF_ROUNDS = 1.2
+"""How many times as much codes have to tell in rounds: with 1.13, at ε = 4, some sets are better
+off than with one message, and some are worse."""
 
 _OWN_OPTIONS = {
     "strata.column": "--strata",
@@ -166,17 +170,18 @@ class Settings(DataSettings):
         flag="--submit-population",
     )
     rounds: str = setting(
-        "1",
+        AUTO,
         "Rounds in which the features' events are submitted, each asked what a model of those"
-        " before does not know: a number, their shares, such as 0.15,0.25,0.6, or auto: these"
-        " where they may pay.",
+        " before does not know: 1 for one message of codes without any question, another number,"
+        " their shares, such as 0.15,0.25,0.6, or auto: these where they may pay.",
         metavar="N|SHARES|auto",
     )
     ask: Literal["codes", "groups", "auto"] = setting(
-        "codes",
+        AUTO,
         "What the labels party is asked for: a code of each event; sums over groups of events, in"
-        " three rounds unless --rounds says otherwise, simulated in one process; or auto: what is"
-        " likely to teach more, by epsilon and whether events are enough for rounds of codes.",
+        " three rounds unless --rounds names others, simulated in one process; or auto: codes where"
+        " --rounds names rounds, else what is likely to teach more, by epsilon and the number of"
+        " events.",
     )
     strata: str | None = setting(
         None,
@@ -204,7 +209,7 @@ class Settings(DataSettings):
     )
     nonprivate: bool = setting(True, "Also train the same network on the true labels, to compare.")
     overwrite: bool = setting(False, "Replace an earlier run in the folder.", flag="--overwrite")
-    _decisions: tuple[str, ...] = PrivateAttr(())
+    _decision: str = PrivateAttr("")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -246,9 +251,9 @@ class Settings(DataSettings):
         return self
 
     @property
-    def _against_sums(self) -> str:
-        """A setting that sums over groups know nothing of; empty if there is none."""
-        against = {
+    def _named(self) -> str:
+        """A setting beside which nothing is asked, unless that was said; empty if there is none."""
+        named = {
             f"several --label ({len(self.label)})": len(self.label) > 1,
             f"--population {self.population}": self.population is not None,
             f"--strata {self.strata}": self.strata is not None,
@@ -257,17 +262,19 @@ class Settings(DataSettings):
             f"--objective {self.objective}": self.objective != AUTO,
             f"--head {self.head}": self.head != AUTO,
             "--set-label": bool(self.label_settings),
-            "--set-feature": bool(self.feature_settings),
         }
-        return next((option for option, given in against.items() if given), "")
+        return next((option for option, given in named.items() if given), "")
+
+    @property
+    def _against_sums(self) -> str:
+        """A setting that sums over groups know nothing of; empty if there is none."""
+        return self._named or ("--set-feature" if self.feature_settings else "")
 
     @property
     def shares(self) -> list[float]:
         """The rounds' shares of the events; none for one message, or one question about groups."""
-        if self.ask == GROUPS and (self.rounds == AUTO or "rounds" not in self.model_fields_set):
-            return SUMS_SHARES
-        if self.rounds == AUTO:  # see decided()
-            return []
+        if self.rounds == AUTO:  # of codes: see decided()
+            return SUMS_SHARES if self.ask == GROUPS else []
         try:
             given = [float(share) for share in self.rounds.split(",")]
             if len(given) == 1 and given[0] in range(1, MOST_ROUNDS + 1):
@@ -283,49 +290,57 @@ class Settings(DataSettings):
                 " events that are 1 in all, such as 0.15,0.25,0.6"
             ) from None
 
-    def decided(self, rows: int, binary: bool) -> Self:
-        """Decide what was left open, from public facts: how many events there are, ε, and whether
-        the label has two values alone.
+    def decided(self, rows: int, *, binary: bool = False, others: str = "") -> Self:
+        """Decide what was left open, from public facts: ε, how many events there are, whether the
+        label has two values alone, and why the features' events are other ones than the labels'.
 
-        Between sums over groups and codes; of codes, between one message and three rounds.
+        Between one message, codes in three rounds, and sums over groups in three rounds.
         """
-        if self.ask == AUTO:
-            return self._asked(rows).decided(rows, binary)
-        if self.ask == GROUPS or self.rounds != AUTO:
+        if self.ask == GROUPS:
             return self
+        if self.rounds != AUTO:
+            return self._with("", ask=CODES)
         against = {
-            "several labels of one event are asked in one way": len(self.label_columns) > 1,
-            "a population is named": self.population is not None,
-            "strata are named": self.strata is not None,
-            f"randomizer {self.randomizer} is named": self.randomizer != AUTO,
+            f"nothing is asked beside {self._named}": bool(self._named),
             "labels of two values are best asked in one way": binary,
-            f"{rows:,} events are fewer than {FEWEST_IN_ROUNDS:,}": rows < FEWEST_IN_ROUNDS,
+            others: bool(others) and not self.submit_population,
+        }
+        if why := next((reason for reason, holds in against.items() if holds), ""):
+            return self._with(f"one message, as {why}", ask=CODES, rounds="1")
+        # a party's own modules are loaded where they work, and by no import of the face
+        from labelveil.feature_party.groups.asking import gain_of_rounds, gain_of_sums
+        from labelveil.feature_party.groups.scoring import FEWEST
+
+        in_rounds = rows >= FEWEST_IN_ROUNDS
+        gain = gain_of_sums(self.epsilon, in_rounds=in_rounds)
+        tell = f"tell {gain:.1f} times as much as codes of {rows:,} events at ε = {self.epsilon:g}"
+        against = {
+            "codes are asked for": self.ask == CODES,
+            f"sums over groups know nothing of {self._against_sums}": bool(self._against_sums),
+            f"sums over groups need {FEWEST} events kept": round(rows * self.holdout) < FEWEST,
+            f"sums over groups {tell}, below {LEAST_GAIN:g}": gain < LEAST_GAIN,
         }
         why = next((reason for reason, holds in against.items() if holds), "")
-        return self._with(f"one message, as {why}" if why else "", rounds="1" if why else _DECIDED)
-
-    def _asked(self, rows: int) -> Self:
-        """Decide between codes, in rounds unless that was said otherwise, and sums over groups."""
-        # a party's own modules are loaded where they work, and by no import of the face
-        from labelveil.feature_party.groups.asking import gain_of_sums
-
-        gain = gain_of_sums(self.epsilon, in_rounds=rows >= FEWEST_IN_ROUNDS)
-        ask = GROUPS if gain >= LEAST_GAIN else CODES
-        of = f"of {rows:,} events at ε = {self.epsilon:g}"
-        reason = f"they tell {gain:.1f} times as much as codes {of}"
-        if ask == CODES:
-            reason = f"sums over groups tell {gain:.1f} times as much {of}, below {LEAST_GAIN:g}"
-        if why := self._against_sums:
-            ask, reason = CODES, f"sums over groups know nothing of {why}"
-        given = "rounds" in self.model_fields_set or why
-        what = "sums over groups" if ask == GROUPS else ask
-        return self._with(f"{what}, as {reason}", ask=ask, rounds=self.rounds if given else AUTO)
+        if not why:
+            decision = f"sums over groups in three rounds, as they {tell}; {_INSTEAD}"
+            return self._with(decision, ask=GROUPS)
+        of_rounds = gain_of_rounds(self.epsilon)
+        against = {
+            f"{rows:,} events are fewer than the {FEWEST_IN_ROUNDS:,} of rounds": not in_rounds,
+            f"codes in rounds tell {of_rounds:.2f} times as much at ε = {self.epsilon:g}, below"
+            f" {LEAST_GAIN_OF_ROUNDS:g}": of_rounds < LEAST_GAIN_OF_ROUNDS,
+        }
+        if none := next((reason for reason, holds in against.items() if holds), ""):
+            return self._with(f"one message, as {none}, and {why}", ask=CODES, rounds="1")
+        return self._with(
+            f"codes in three rounds, as {why}; {_INSTEAD}", ask=CODES, rounds=_DECIDED
+        )
 
     def _with(self, decision: str, **settings: str) -> Self:
         """The same with what was decided, which is said, and kept for the report."""
         decided = self.model_copy(update=settings)
         if decision:
-            decided._decisions = (*self._decisions, decision)
+            decided._decision = decision
             if not self.quiet:
                 stderr.print(decision, soft_wrap=True)
         return decided
@@ -333,7 +348,7 @@ class Settings(DataSettings):
     @property
     def decision_facts(self) -> dict[str, str]:
         """What ``metrics.json`` says of what was decided for the user, and why."""
-        return {"decision": "; ".join(self._decisions)} if self._decisions else {}
+        return {"decision": self._decision} if self._decision else {}
 
     @property
     def submitted(self) -> bool:

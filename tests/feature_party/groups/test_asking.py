@@ -14,6 +14,7 @@ from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice, group
 from labelveil.feature_party.groups.asking import (
     Expected,
     first_question,
+    gain_of_rounds,
     gain_of_sums,
     worth_of_code,
     worth_of_sum,
@@ -123,6 +124,15 @@ def test_a_sum_is_worth_what_it_tells_of_a_mean(epsilon: float) -> None:
     # a variance of 8,000 numbers, some of them Laplace's, is off by 2.5 % on average
     told = slope**2 / answered.var() / size
     assert worth_of_sum(epsilon) == pytest.approx(0.9 * told, rel=0.16)
+
+
+def test_asking_around_a_prediction_gains_less_where_codes_tell_nearly_all() -> None:
+    # of noise alone: a threshold at a normal label's mean tells φ(0)², at one that is off by a
+    # standard normal deviation E φ(m)² = φ(0)²/√3
+    assert gain_of_rounds(1e-3) == pytest.approx(np.sqrt(3), rel=0.02)
+    gains = [gain_of_rounds(epsilon) for epsilon in (0.01, 0.5, 1, 2, 4, 8)]
+    assert gains == sorted(gains, reverse=True)
+    assert 1 < gains[-1] < 1.05
 
 
 def test_sums_gain_most_where_noise_is_most() -> None:

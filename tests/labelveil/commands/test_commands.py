@@ -205,6 +205,7 @@ def test_a_demonstration_simulates_beside_the_published_method(
         assert (each.lower, each.upper, each.key) == (0, upper, KEY)
         assert each.labels.parent == Path("out/demo/data")
     assert (settings.epsilon, settings.seed, settings.overwrite) == (2.0, 5, True)
+    assert settings.decided(20_000).shares == []  # one message, whatever would teach more
     assert settings.out == Path("out/demo/run")
     assert (beside.epsilons, beside.methods, beside.runs) == ((2.0,), ["rr-on-bins:raw"], 1)
     assert (beside.training, beside.quiet) == (["ensemble=4"], True)

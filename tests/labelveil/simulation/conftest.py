@@ -30,6 +30,7 @@ def small(tmp_path: Path) -> Callable[..., Settings]:
         fields = {
             "labels": both, "features": both, "label": "y", "lower": 0.0, "upper": 10.0,
             "epsilon": 1.0, "out": tmp_path / "out", "randomizer": "rr-on-bins",
+            "rounds": "1",
         }  # fmt: skip
         return Settings(**fields | changes)
 

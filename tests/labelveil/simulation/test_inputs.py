@@ -41,6 +41,21 @@ def test_a_submitted_population_is_the_features_in_their_order(small: Any, tmp_p
     assert inputs.truth.rows() == [("d", 5.0), ("z", 5.0), ("c", 10.0), ("a", 1.0)]
 
 
+@pytest.mark.parametrize(
+    ("ids", "others"),
+    [
+        (["d", "a"], ""),  # labels of other events are nobody's in a simulation
+        (["d", "z", "y", "a"], "2 events of the features are not among the labels"),
+        (["d", "a", "d"], "1 rows of the features repeat an event"),
+    ],
+)
+def test_events_without_a_label_of_their_own_are_noticed(
+    small: Any, tmp_path: Path, ids: list[str], others: str
+) -> None:
+    pl.DataFrame({"id": ids, "x": range(len(ids))}).write_parquet(tmp_path / "features.parquet")
+    assert read_inputs(small(key="id", features=tmp_path / "features.parquet")).others == others
+
+
 def test_one_file_without_a_key_is_numbered(small: Any, tmp_path: Path) -> None:
     TABLE.rename({"x": "event"}).write_parquet(tmp_path / "all.parquet")
     inputs = read_inputs(small())

@@ -78,25 +78,47 @@ def test_impossible_settings_are_refused(changes: dict[str, Any], message: str) 
 
 
 @pytest.mark.parametrize(
-    ("changes", "rows", "binary", "rounds"),
+    ("changes", "facts", "why"),
     [
-        ({}, 4_000, False, 3),
-        ({}, 3_999, False, 1),
-        ({}, 4_000, True, 1),
-        ({"randomizer": "rr-on-bins"}, 4_000, False, 1),
-        ({"population": Path("all.csv")}, 4_000, False, 1),
-        ({"strata": "country"}, 4_000, False, 1),
-        (WITHIN | {"label": ["y:0:1", "z:0:1"]}, 4_000, False, 1),
+        ({}, {"binary": True}, "labels of two values are best asked in one way"),
+        ({"randomizer": "rr-on-bins"}, {}, "nothing is asked beside --randomizer rr-on-bins"),
+        ({"population": Path("all.csv")}, {}, "nothing is asked beside --population all.csv"),
+        ({"strata": "country"}, {}, "nothing is asked beside --strata country"),
+        ({"loss": "absolute"}, {}, "nothing is asked beside --loss absolute"),
+        ({"objective": "raw"}, {}, "nothing is asked beside --objective raw"),
+        ({"head": "gaussian"}, {}, "nothing is asked beside --head gaussian"),
+        ({"label_settings": ["privacy.prior_share=0.3"]}, {}, "is asked beside --set-label"),
+        (WITHIN | {"label": ["y:0:1", "z:0:1"]}, {}, "asked beside several --label (2)"),
+        ({}, {"others": "3 events are not among the labels"}, "3 events are not among the labels"),
     ],
 )
-def test_rounds_are_left_out_where_public_facts_say_that_they_do_not_pay(
+@pytest.mark.parametrize("epsilon", [0.1, 4.0])
+def test_one_message_is_sent_where_public_facts_say_that_nothing_can_be_asked(
     changes: dict[str, Any],
-    rows: int,
-    binary: bool,
-    rounds: int,
+    facts: dict[str, Any],
+    why: str,
+    epsilon: float,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    chosen = Settings(**RIGHT | {"randomizer": "auto", "rounds": "auto"} | changes)
-    decided = chosen.decided(rows, binary)
-    assert (len(decided.shares) or 1) == rounds
-    assert ("one message, as" in capfd.readouterr().err) == (rounds == 1)
+    chosen = Settings(**RIGHT | {"randomizer": "auto", "epsilon": epsilon} | changes)
+    decided = chosen.decided(4_000, **facts)
+    assert (decided.ask, decided.shares, decided.submitted) == ("codes", [], False)
+    assert capfd.readouterr().err.startswith("one message, as ")
+    assert why in decided.decision_facts["decision"]
+
+
+def test_a_submitted_population_is_asked_about_whatever_the_labels_are_of() -> None:
+    given = RIGHT | {"randomizer": "auto", "submit_population": True, "quiet": True}
+    decided = Settings(**given).decided(4_000, others="3 events are not among the labels")
+    assert decided.shares == [0.15, 0.25, 0.6]
+
+
+@pytest.mark.parametrize(("rounds", "count"), [("1", 0), ("3", 3), ("0.5,0.5", 2)])
+def test_rounds_that_are_named_are_of_codes(
+    rounds: str, count: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    chosen = Settings(**RIGHT | {"randomizer": "auto", "epsilon": 0.1, "rounds": rounds})
+    decided = chosen.decided(20_000)
+    assert (decided.ask, len(decided.shares)) == ("codes", count)
+    assert not decided.decision_facts
+    assert not capfd.readouterr().err

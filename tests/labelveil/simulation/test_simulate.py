@@ -86,7 +86,7 @@ def _settings(data: Path, out: Path, **changes: Any) -> Settings:
 @pytest.fixture(scope="module")
 def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("run")
-    outcome = run_simulation(_settings(data, out, nonprivate=False, rounds="auto"))
+    outcome = run_simulation(_settings(data, out, nonprivate=False))
     assert "<iframe srcdoc=" in outcome._repr_html_()
     return out, outcome.metrics
 
@@ -111,7 +111,7 @@ def test_every_documented_file_is_there(run: tuple[Path, dict[str, Any]]) -> Non
     ):  # fmt: skip
         assert metrics[name] is not None, name
     assert metrics["rows"] == metrics["matched"] == ROWS
-    assert metrics["decision"] == "one message, as randomizer rr-on-bins is named"
+    assert metrics["decision"] == "one message, as nothing is asked beside --randomizer rr-on-bins"
     assert metrics["holdout_rows"] == ROWS // 5
     assert metrics["test_mse"] < 1.1 * metrics["constant_mse"]
     assert {"release", "features_party", "score"} <= set(metrics["timings"])
@@ -217,7 +217,7 @@ def test_an_interrupted_run_leaves_nobody_behind(
     command = [sys.executable, "-m", "labelveil", "simulate"]
     command += ["--labels", str(data), "--features", str(data), "--label", "y", "--key", "id"]
     command += ["--lower", "0", "--upper", "12", "--epsilon", "3", "--out", str(out)]
-    command += ["--randomizer", "rr-on-bins"]
+    command += ["--randomizer", "rr-on-bins", "--rounds", "1"]
     root = Path(__file__).parents[3]
     process = subprocess.Popen(
         command, env={**os.environ, "PYTHONPATH": str(root)}, stderr=subprocess.PIPE, text=True

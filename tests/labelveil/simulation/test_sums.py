@@ -92,9 +92,11 @@ def test_sums_teach_a_model_that_true_labels_score(events: Path, run_command: Ru
 
 @pytest.mark.slow
 def test_what_is_held_out_is_asked_nothing_and_all_else_once(events: Path) -> None:
-    outcome = run_simulation(settings_of(events, epsilon=0.5, ask="auto"))
+    given = read_inputs(settings_of(events)).truth
+    pl.DataFrame({"id": given["key"], "y": given["label"]}).write_parquet(events / "labels.parquet")
+    outcome = run_simulation(settings_of(events, epsilon=0.5, ask="auto", rounds="auto"))
     decision = outcome.metrics["decision"]
-    assert decision.startswith("sums over groups, as they tell 5.1 times as much as codes of 2,500")
+    assert "sums over groups in three rounds, as they tell 5.1 times as much" in decision
     assert decision in (events / "out" / "report.html").read_text("utf-8")
     assert outcome.release is None
     assert sum(len(answer.question) for answer in outcome.sums) == ROWS - ROWS // 5
@@ -176,10 +178,15 @@ def test_what_sums_know_nothing_of_is_refused(changes: dict[str, Any], message: 
         ({"epsilon": 1.2}, 3_999, "groups", 3),
         ({"epsilon": 1.25}, 3_999, "codes", 1),
         ({"epsilon": 40}, 3_999, "codes", 1),
-        ({"epsilon": 0.5, "rounds": "2"}, 20_000, "groups", 2),
-        ({"epsilon": 0.5, "rounds": "1"}, 20_000, "groups", 1),
-        ({"epsilon": 0.5, "strata": "country"}, 20_000, "codes", 1),
-        ({"epsilon": 0.5, "head": "gaussian"}, 20_000, "codes", 1),
+        ({"epsilon": 0.5, "feature_settings": ["training.trees=3"]}, 20_000, "codes", 3),
+        ({"epsilon": 0.5, "ask": "codes"}, 20_000, "codes", 3),
+        ({"epsilon": 0.5, "ask": "codes"}, 3_999, "codes", 1),
+        # of 97 events 19 would tell how good a model of sums is
+        ({"epsilon": 0.5}, 98, "groups", 3),
+        ({"epsilon": 0.5}, 97, "codes", 1),
+        # a code that is asked around a prediction tells hardly more
+        ({"epsilon": 3}, 4_000, "codes", 3),
+        ({"epsilon": 3.5}, 1_000_000, "codes", 1),
     ],
 )
 def test_what_to_ask_follows_from_events_and_epsilon(
@@ -189,13 +196,15 @@ def test_what_to_ask_follows_from_events_and_epsilon(
     rounds: int,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    chosen = Settings(**RIGHT | {"randomizer": "auto", "ask": "auto"} | changes)
-    decided = chosen.decided(rows, binary=False)
+    decided = Settings(**RIGHT | {"randomizer": "auto"} | changes).decided(rows)
     assert decided.ask == ask
     assert (len(decided.shares) or 1) == rounds
-    said = "codes, as" if ask == "codes" else "sums over groups, as they tell"
-    assert said in capfd.readouterr().err
-    assert said in decided.decision_facts["decision"]
+    said = {"groups": "sums over groups in three rounds, as they tell"}.get(ask, "codes in three")
+    said = said if rounds > 1 else "one message, as"
+    decision = decided.decision_facts["decision"]
+    assert " ".join(capfd.readouterr().err.split()) == decision
+    assert decision.startswith(said)
+    assert ("--rounds 1 sends one message" in decision) == (rounds > 1)
 
 
 class Learned:

@@ -182,8 +182,7 @@ def test_each_round_has_twice_the_events_of_the_one_before(
     assert grouped.shares == pytest.approx(shares)
     assert grouped.submitted
     usual = [0.25, 0.3, 0.45]
-    for more in ({}, {"rounds": "auto"}):
-        assert small(randomizer="auto", ask="groups", **more).shares == usual
+    assert small(randomizer="auto", ask="groups", rounds="auto").shares == usual
     assert small(randomizer="auto", rounds="auto").shares == []
     with pytest.raises(ConfigError, match="--rounds"):
         small(randomizer="auto", rounds="0.5,0.500000002")
@@ -193,25 +192,29 @@ def test_what_was_decided_is_said_with_its_reasons(
     small: Small, capfd: pytest.CaptureFixture[str]
 ) -> None:
     auto = {"randomizer": "auto", "rounds": "auto"}
-    one = small(**auto).decided(3_999, binary=False)
-    assert one.decision_facts == {"decision": "one message, as 3,999 events are fewer than 4,000"}
-    assert capfd.readouterr().err == "one message, as 3,999 events are fewer than 4,000\n"
-    assert one.rounds == "1"
-    two = small(**auto).decided(4_000, binary=True)
-    assert "labels of two values are best asked in one way" in two.decision_facts["decision"]
-    three = small(**auto, quiet=True).decided(4_000, binary=False)
-    assert (three.shares, three.decision_facts) == ([0.15, 0.25, 0.6], {})
-    said = small(**auto, quiet=True).decided(10, binary=False)
-    assert said.decision_facts
-    assert capfd.readouterr().err.count("\n") == 1
-    asked = small(**auto, ask="auto", epsilon=4.0).decided(100, binary=False)
-    first, second = asked.decision_facts["decision"].split("; ")
-    assert first.startswith("codes, as sums over groups tell ")
-    assert first.endswith(" times as much of 100 events at ε = 4, below 2")
-    assert second == "one message, as 100 events are fewer than 4,000"
-    small_epsilon = small(**auto, ask="auto", epsilon=0.1).decided(100, binary=False)
-    assert " times as much as codes of 100 events at ε = 0.1" in str(small_epsilon.decision_facts)
-    assert small(randomizer="auto").decided(10, binary=True).decision_facts == {}
+    rest = "; --rounds 1 sends one message, as two companies do unless they agree on rounds"
+    for epsilon, rows, decision in (
+        (
+            2, 3_999,
+            "one message, as 3,999 events are fewer than the 4,000 of rounds, and sums over groups"
+            " tell 1.2 times as much as codes of 3,999 events at ε = 2, below 2",
+        ),
+        (
+            2, 4_000,
+            "codes in three rounds, as sums over groups tell 0.9 times as much as codes of 4,000"
+            f" events at ε = 2, below 2{rest}",
+        ),
+        (
+            0.5, 4_000,
+            "sums over groups in three rounds, as they tell 3.0 times as much as codes of 4,000"
+            f" events at ε = 0.5{rest}",
+        ),
+    ):  # fmt: skip
+        decided = small(**auto, epsilon=epsilon).decided(rows)
+        assert decided.decision_facts == {"decision": decision}
+        assert capfd.readouterr().err == f"{decision}\n"
+    assert small(**auto, quiet=True).decided(4_000).decision_facts
+    assert not capfd.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -420,7 +423,7 @@ def test_rounds_are_released_by_who_watches(small: Small, parties: Parties) -> N
     assert "read 1-2" in parties.events
     assert "decision" not in outcome.metrics
     auto = simulated(small, rounds="auto", randomizer="auto", overwrite=True)
-    assert auto.metrics["decision"] == "one message, as 4 events are fewer than 4,000"
+    assert auto.metrics["decision"] == "one message, as nothing is asked beside --set-label"
 
 
 @pytest.mark.parametrize("command", ["run", "evaluate"])

@@ -26,7 +26,7 @@ class QuickLearners:
     """Linear models and boosted trees for those laws that a table serves, in seconds.
 
     ``learner`` is ``linear``, ``trees``, or ``auto`` for both; what is asked for says why it cannot
-    serve. ``objective`` finds a candidate's law. What only ``asks`` has small trees of one law.
+    serve. ``objective`` finds a candidate's law. What only ``asks`` has small trees alone.
     """
 
     def __init__(
@@ -68,8 +68,7 @@ class QuickLearners:
             return []
         losses = {each.candidate.head: float(each.fit.losses.mean()) for each in linear}
         served = self._served(laws)
-        most = 1 if self.asks else _TREES
-        return sorted(served, key=lambda law: losses.get(law.head, 0.0))[:most]
+        return sorted(served, key=lambda law: losses.get(law.head, 0.0))[:_TREES]
 
     def trees(self, law: Candidate) -> tuple[list[Trained], list[str]]:
         """Boosted trees, or why there are none.

@@ -116,7 +116,7 @@ class _Run:
             mixture = self.stack.with_prior(mixture, codes)
         adjustment = reach = None
         if self.everything:
-            if self._means_are_told and not self.setup.asks:
+            if self._means_are_told:
                 mixture = self.stack.by_squares(mixture, self._boosted(MEAN), codes)
                 reach = self._reach(mixture)
             if len(mixture.predicting) > 1:

@@ -90,7 +90,7 @@ class FoldedRows:
             estimates.append(said.estimates.numpy())
             predictions.append(said.points.numpy())
             marginal += not_none(said.distributions).sum(dim=0).numpy()
-        values = (
+        loss, points, told = (
             np.concatenate(each, dtype=np.float64) for each in (losses, predictions, estimates)
         )
-        return Fit(learned, history, rows, *values, marginal / marginal.sum())
+        return Fit(learned, history, rows, loss, points, told, marginal / marginal.sum())

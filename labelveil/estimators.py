@@ -177,7 +177,7 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
 
         predicted = self.predict_distribution(X)
         model = cast("Model", self.model_)  # one of sums predicts no distribution
-        return ask(model.problem, model.support, lambda: [predicted], strata)
+        return ask(model.problem, model.support, lambda some: [predicted[some]], strata)
 
     def predict_distribution(self, X: Any) -> Floats:
         """Return (n, m) probabilities of the labels :attr:`labels_`."""

@@ -42,10 +42,20 @@ _VISIBLE = 0.02
 """Least share of the first direction's information that a further one must have."""
 _STEEPEST = 6.0
 _NOTHING = 1e-9
+_FEW = 16
+"""Cells of fewer than a processor's vectors hold in single precision."""
 _STEEP, _TILTS = 6.0, 257
 """How far a mean may be tilted, on an inverse hyperbolic sine, and at how many places."""
 _MOST_COUNTS = 128
 """Whole numbers up to here are taken for counts; larger ones are more often amounts."""
+
+
+def _over_cells(function: Callable[[Tensor, int], Tensor], logits: Tensor) -> Tensor:
+    """torch's function of (…, m) logits over the cells: one after another it takes rows of few
+    cells, which takes several times as long as many rows at once."""
+    if logits.shape[-1] >= _FEW:
+        return function(logits, -1)
+    return function(logits.movedim(-1, 0).contiguous(), 0).movedim(0, -1)
 
 
 class Head(ABC):
@@ -60,11 +70,11 @@ class Head(ABC):
 
     def log_probabilities(self, raw: Tensor) -> Tensor:
         """Log probabilities of the cells, (…, m), for (…, p) network outputs."""
-        return torch.log_softmax(self.logits(raw), dim=-1)
+        return _over_cells(torch.log_softmax, self.logits(raw))
 
     def probabilities(self, raw: Tensor) -> Tensor:
         """Probabilities of the cells, (…, m), for (…, p) network outputs."""
-        return torch.softmax(self.logits(raw), dim=-1)
+        return _over_cells(torch.softmax, self.logits(raw))
 
     @property
     def device(self) -> torch.device:
@@ -235,7 +245,8 @@ class AtomHead(Head):
 
     def probabilities(self, raw: Tensor) -> Tensor:
         odds = self.log_odds + raw[..., : self.ends]
-        weights = torch.softmax(torch.cat([torch.zeros_like(odds[..., :1]), odds], dim=-1), dim=-1)
+        odds = torch.cat([torch.zeros_like(odds[..., :1]), odds], dim=-1)
+        weights = _over_cells(torch.softmax, odds)
         middle = weights[..., :1] * self.inner.probabilities(raw[..., self.ends :])
         parts = [weights[..., 1:2]] * self.low + [middle] + [weights[..., -1:]] * self.high
         return torch.cat(parts, dim=-1)

@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -35,6 +35,16 @@ from labelveil.feature_party.learning.names import OBJECTIVE_NAMES
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.learning.several_labels import joint_support
 from labelveil.feature_party.learning.support import Support
+
+
+class Said(NamedTuple):
+    """What outputs say of (…,) rows: ``estimates`` of what the codes should say of a mean under the
+    predicted distributions (0 without any), and these."""
+
+    losses: Tensor
+    points: Tensor
+    estimates: Tensor
+    distributions: Tensor | None
 
 
 class Objective(ABC):
@@ -81,10 +91,10 @@ class Objective(ABC):
     def points(self, raw: Tensor) -> Tensor:
         """(…,) point predictions of a single network, in label units."""
 
-    def estimates(self, raw: Tensor, targets: Tensor) -> Tensor:
-        """(…,) what the codes should say of a mean under the predicted distributions; 0 without
-        any."""
-        return torch.zeros_like(raw[..., 0])
+    def said(self, raw: Tensor, targets: Tensor) -> Said:
+        """Everything at once, of (…, p) outputs and (…,) targets."""
+        losses, points = self.loss(raw, targets), self.points(raw)
+        return Said(losses, points, torch.zeros_like(points), self.distributions(raw))
 
     def moved(self, location: float, scale: float) -> Objective:
         """The same objective, with points for labels location + scale · y."""
@@ -192,17 +202,21 @@ class LikelihoodObjective(Objective):
         """Free its memory, once nothing learns from it any more."""
         self._table = None
 
-    def estimates(self, raw: Tensor, targets: Tensor) -> Tensor:
+    def said(self, raw: Tensor, targets: Tensor) -> Said:
+        probabilities = self.family.probabilities(raw)
         of_cells = torch.as_tensor(self.support.estimates.expected, dtype=raw.dtype).to(raw.device)
         through = torch.as_tensor(self.support.channel_of).to(raw.device)[targets]
-        expected = self.family.probabilities(raw) @ of_cells
-        return expected.gather(-1, through[..., None])[..., 0]
+        expected = (probabilities @ of_cells).gather(-1, through[..., None])[..., 0]
+        losses, law = self._losses(probabilities, targets), self._of_label(probabilities)
+        return Said(losses, law @ self.values, expected, law)
 
     def targets(self, codes: NDArray[np.integer]) -> Tensor:
         return torch.as_tensor(codes.astype(np.int64))
 
     def loss(self, raw: Tensor, targets: Tensor) -> Tensor:
-        probabilities = self.family.probabilities(raw)
+        return self._losses(self.family.probabilities(raw), targets)
+
+    def _losses(self, probabilities: Tensor, targets: Tensor) -> Tensor:
         factors = self.factors.index_select(0, targets.reshape(-1)).view(*targets.shape, -1)
         return -torch.log((probabilities * factors).sum(-1))
 
@@ -218,7 +232,11 @@ class LikelihoodObjective(Objective):
         return math.log(losses.shape[1]) - torch.logsumexp(-losses, dim=1)
 
     def distributions(self, raw: Tensor) -> Tensor:
-        return self.family.probabilities(raw)
+        return self._of_label(self.family.probabilities(raw))
+
+    def _of_label(self, probabilities: Tensor) -> Tensor:
+        """What a law of the family says of the label that is predicted."""
+        return probabilities
 
     def points(self, raw: Tensor) -> Tensor:
         return self.distributions(raw) @ self.values
@@ -244,8 +262,8 @@ class JointObjective(LikelihoodObjective):
         self.values = torch.as_tensor(support.values, dtype=torch.float32)
         self.merged = torch.as_tensor(np.eye(support.size)[belongs], dtype=torch.float32)
 
-    def distributions(self, raw: Tensor) -> Tensor:
-        return super().distributions(raw) @ self.merged.to(raw.dtype)
+    def _of_label(self, probabilities: Tensor) -> Tensor:
+        return probabilities @ self.merged.to(probabilities.dtype)
 
 
 @dataclass(eq=False)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from labelveil.common.arrays import Floats
+from labelveil.common.arrays import Booleans, Floats, Indices
 from labelveil.common.errors import ConfigError
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message.questions import Question
@@ -22,6 +22,8 @@ _DOUBT = 0.05
 _WEIGHTS = 1 << 30
 _PIECES = 1024
 """Of equally many events, by which the density of their means is known."""
+_AVERAGED = 4096
+"""Events of a stratum whose laws are averaged: the mean of as many is known well enough."""
 
 LEAST_EXPLAINED = 0.05
 """Of the labels' variance: a question of a model that explains less gains nothing that can be seen
@@ -49,17 +51,18 @@ def explained_by(question: Question) -> float:
 def ask(
     problem: LabelProblem,
     support: Support,
-    predicted: Callable[[], Iterable[Floats]],
+    predicted: Callable[[Booleans | slice], Iterable[Floats]],
     strata: int = STRATA,
 ) -> Question:
     """Gather events of like predicted means into strata.
 
     ``problem`` and ``support`` are what the model was trained on, and the m cells that it predicts.
-    ``predicted`` yields the (n, m) predicted distributions of the events, a batch after another; it
-    is called twice, so that no more than a batch is in memory. Of ``strata``, 1 … 32, there are
-    fewer where not as many have events. ``ConfigError`` if that is no number of strata, or labels
-    are a few values: to ask them in another way gains nothing, for the best channel does not depend
-    on what is expected of them.
+    ``predicted`` yields the (n, m) predicted distributions of the events, a batch after another, or
+    those of the events that an index of all n selects; it is called twice, so that no more than a
+    batch is in memory, the second time for at most 4,096 events of each stratum. Of ``strata``,
+    1 … 32, there are fewer where not as many have events. ``ConfigError`` if that is no number of
+    strata, or labels are a few values: to ask them in another way gains nothing, for the best
+    channel does not depend on what is expected of them.
     """
     if not 1 <= strata <= MOST_STRATA:
         raise ConfigError(f"strata={strata} must be 1 … {MOST_STRATA}")
@@ -68,19 +71,28 @@ def ask(
             f"labels of {problem.values.size} values are asked in the same way whatever is expected"
             " of them; send all events in one round"
         )
-    means = np.concatenate([batch @ support.values for batch in predicted()])
+    means = np.concatenate([batch @ support.values for batch in predicted(slice(None))])
     found = np.searchsorted(quantized(means, strata), means)
     stratum = np.unique(found, return_inverse=True)[1].reshape(-1)
-    rows, first = np.bincount(stratum), 0
-    sums = np.zeros((rows.size, support.size))
-    for batch in predicted():
-        np.add.at(sums, stratum[first : first + len(batch)], batch)
+    some = _some_of_each(stratum)
+    of, first = stratum[some], 0
+    sums = np.zeros((int(stratum.max()) + 1, support.size))
+    for batch in predicted(some):
+        np.add.at(sums, of[first : first + len(batch)], batch)
         first += len(batch)
-    laws = (sums / rows[:, None])[:, support.cell_of] * support.within
+    laws = (sums / np.bincount(of)[:, None])[:, support.cell_of] * support.within
     laws = (1 - _DOUBT) * laws / laws.sum(axis=1, keepdims=True) + _DOUBT * problem.prior
     grid = unpaid_grid(problem.grid)
     weights = np.rint(unrounded(laws, problem.grid, grid.points) * _WEIGHTS).astype(np.int64)
     return Question(stratum, grid, weights)
+
+
+def _some_of_each(stratum: Indices) -> Booleans:
+    """(n,) which events stand for their stratum: all, or every so manyth of those in it."""
+    rows, order = np.bincount(stratum), np.argsort(stratum, kind="stable")
+    place = np.empty_like(order)  # of an event among those of its stratum
+    place[order] = np.arange(order.size) - np.repeat(np.cumsum(rows) - rows, rows)
+    return np.asarray(place % -(-rows // _AVERAGED)[stratum] == 0)
 
 
 def quantized(means: Floats, strata: int) -> Floats:

@@ -109,8 +109,8 @@ class Learning(Transfer):
         with joined_workers(self.config.training.device) as self.workers:
             return self.train()
 
-    def train(self) -> LabelModels:
-        """Train and save a model for each label."""
+    def train(self, asks: bool = False) -> LabelModels:
+        """Train and save a model for each label, or one that only ``asks`` of further events."""
         section = self.config.training
         folders = label_folders(self.config.output.model, self.labels)
         quiet = self.quiet or not self.workers.first
@@ -127,6 +127,7 @@ class Learning(Transfer):
                     true_labels=truth,
                     on_epoch=_epochs_on(bar, self.prefix(label)),
                     workers=self.workers,
+                    asks=asks,
                 )
                 models[label] = train(events, setup)
                 models[label].facts.warnings.extend(self.withdrawn)

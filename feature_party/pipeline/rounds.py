@@ -96,8 +96,13 @@ def question_of(
             warn(f"{reason}: these events are submitted without a question")
             return b""
 
-    def predicted() -> Iterator[Floats]:
-        for own in rows_of(config, model.encoder.columns, mine):
+    rows = FeatureFile(config.features).rows if mine is None else mine.size
+    asked = np.arange(rows) if mine is None else np.flatnonzero(mine)
+
+    def predicted(some: Booleans | slice) -> Iterator[Floats]:
+        wanted = np.zeros(rows, dtype=np.bool_)
+        wanted[asked[some]] = True
+        for own in rows_of(config, model.encoder.columns, wanted):
             yield not_none(model.distributions(model.encoder.encode(own)).distributions)
 
     question = ask(model.problem, model.support, predicted, config.rounds.strata)
@@ -127,7 +132,7 @@ class Learner(Protocol[ModelT]):
     def fetch(self) -> object: ...
     def load(self) -> ModelT: ...
     def trained(self) -> ModelT:
-        """A model of all releases, saved."""
+        """A model to ask by, of all releases, saved."""
         ...
 
     def check_kept(self, rows: int, kept: int) -> None:

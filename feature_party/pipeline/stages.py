@@ -52,14 +52,15 @@ class Stages(Learning):
     """One run of the features party."""
 
     _judged: dict[str, Scores] | None = None
+    _points: tuple[Model, Booleans, Floats] | None = None
 
     def with_config(self, config: FeaturePartyConfig) -> Self:
         """The same stages, of other releases."""
         return replace(self, config=config, _labels=None, _judged=None)
 
     def trained(self) -> LabelModels:
-        """Models of all releases, saved."""
-        return self.train()
+        """Models to ask by, of all releases, saved."""
+        return self.train(asks=True)
 
     def check_kept(self, rows: int, kept: int) -> None:
         """Where too few are, codes tell alone."""
@@ -91,13 +92,15 @@ class Stages(Learning):
         )
 
     def _predicted(self, model: Model, mine: Booleans) -> Floats:
-        """What a model predicts of our (n,) rows that are ``mine``."""
-        return np.concatenate(
-            [
+        """What a model predicts of our (n,) rows that are ``mine``; kept until others are asked."""
+        kept = self._points
+        if kept is None or kept[0] is not model or not np.array_equal(kept[1], mine):
+            parts = [
                 model.distributions(model.encoder.encode(own)).points
                 for own in rows_of(self.config, model.encoder.columns, mine)
             ]
-        )
+            self._points = kept = model, mine, np.concatenate(parts)
+        return kept[2]
 
     def _keys(self) -> pl.Series:
         """Of all our rows."""

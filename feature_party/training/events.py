@@ -40,6 +40,7 @@ class TrainingSetup:
     true_labels: Floats | None = None  # (m,) of the matched events, for the objective ``true``
     on_epoch: ProgressCallback | None = None  # progress
     workers: Workers = ALONE  # each is given the same data, and returns the same model
+    asks: bool = False  # whether it only asks of further events: as good in a fraction of the time
 
 
 class TrainingRows(Protocol):

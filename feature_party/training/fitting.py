@@ -255,15 +255,17 @@ class Fitter:
                 here = slice(at + start, at + stop)
                 for (law, outputs), values in zip(self.objective.parts, laws, strict=True):
                     raw = of_laws[..., outputs]
-                    loss = law.loss if points else law.quick_loss
-                    values.losses[:, here] = self._of_ensemble(law, raw, batch.targets, loss)
-                    if points:
-                        values.predictions[:, here] = self._grouped(law.points(raw)).mean(dim=1)
-                        estimates = law.estimates(raw, batch.targets)
-                        values.estimates[:, here] = self._grouped(estimates).mean(dim=1)
-                        distributions = law.distributions(raw)
-                        if distributions is not None:
-                            values.masses.add_(distributions.sum(dim=(0, 1), dtype=torch.float64))
+                    if not points:
+                        losses = law.quick_loss(raw, batch.targets)
+                    else:
+                        said = law.said(raw, batch.targets)
+                        losses = said.losses
+                        values.predictions[:, here] = self._grouped(said.points).mean(dim=1)
+                        values.estimates[:, here] = self._grouped(said.estimates).mean(dim=1)
+                        if said.distributions is not None:
+                            masses = said.distributions.sum(dim=(0, 1), dtype=torch.float64)
+                            values.masses.add_(masses)
+                    values.losses[:, here] = self._of_ensemble(law, raw, batch.targets, losses)
             at += left_out.shape[1]
         return [_OutOfFold(*map(self.workers.add, values)) for values in laws]
 
@@ -271,11 +273,9 @@ class Fitter:
         """(M, …) values by member as (G, g, …): groups share the rows that they leave out."""
         return values.view(-1, self.plan.group, *values.shape[1:])
 
-    def _of_ensemble(
-        self, law: Objective, raw: Tensor, targets: Tensor, loss: Callable[[Tensor, Tensor], Tensor]
-    ) -> Tensor:
-        """(G, v) losses that the whole ensemble would have, from each group's."""
-        single = self._grouped(loss(raw, targets))
+    def _of_ensemble(self, law: Objective, raw: Tensor, targets: Tensor, losses: Tensor) -> Tensor:
+        """(G, v) losses that the whole ensemble would have, from its members' (M, v)."""
+        single = self._grouped(losses)
         alone = single.mean(dim=1)
         if self.plan.group == 1:
             return alone

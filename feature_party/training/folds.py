@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from labelveil.common.arrays import Floats, Indices
+from labelveil.common.errors import not_none
 from labelveil.feature_party.learning.objectives import LikelihoodObjective
 from labelveil.feature_party.learning.target_encoding import TargetEncoding
 from labelveil.feature_party.model.encoding import Encoded, Encoder
@@ -84,11 +85,12 @@ class FoldedRows:
             part = slice(start, start + _ROWS_AT_ONCE)
             some = torch.as_tensor(raw[part], dtype=torch.float32)
             targets = objective.targets(self.codes[rows[part]])
-            losses.append(objective.loss(some, targets).numpy())
-            estimates.append(objective.estimates(some, targets).numpy())
-            predictions.append(objective.points(some).numpy())
-            marginal += objective.distributions(some).sum(dim=0).numpy()
-        loss, points, said = (
-            np.concatenate(each).astype(np.float64) for each in (losses, predictions, estimates)
+            said = objective.said(some, targets)
+            losses.append(said.losses.numpy())
+            estimates.append(said.estimates.numpy())
+            predictions.append(said.points.numpy())
+            marginal += not_none(said.distributions).sum(dim=0).numpy()
+        loss, points, told = (
+            np.concatenate(each, dtype=np.float64) for each in (losses, predictions, estimates)
         )
-        return Fit(learned, history, rows, loss, points, said, marginal / marginal.sum())
+        return Fit(learned, history, rows, loss, points, told, marginal / marginal.sum())

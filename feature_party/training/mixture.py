@@ -92,6 +92,11 @@ class Mixture:
         share = self.shrinkage
         return np.asarray((1 - share) * self.average(values) + share * of_prior)
 
+    @property
+    def losses(self) -> Floats:
+        """(v,) of its own, out of fold, without the released prior."""
+        return np.asarray(-np.log(self.average(lambda fit: np.exp(-fit.losses))))
+
     def moved(self, place: int, share: float) -> Mixture:
         """Move a share of what all have to the candidate at a place."""
         weights = [(1 - share) * each.weight for each in self.trained]
@@ -153,11 +158,14 @@ class Stack:
 
     def with_prior(self, mixture: Mixture, codes: Codes) -> Mixture:
         """Give the released prior what out-of-fold likelihoods of the (v,) codes leave it."""
-        mixed = mixture.average(lambda fit: np.exp(-fit.losses))
+        alone = self.losses_of_prior(codes)
+        return replace(mixture, shrinkage=null_share(mixture.losses, alone, self.effective_labels))
+
+    def losses_of_prior(self, codes: Codes) -> Floats:
+        """(v,) those of the released prior alone, of (v,) codes."""
         likelihood = self.support.likelihood  # losses are relative to each code's largest
         alone = self.support.prior @ (likelihood / likelihood.max(axis=0))
-        share = null_share(-np.log(mixed), -np.log(alone[codes]), self.effective_labels)
-        return replace(mixture, shrinkage=share)
+        return np.asarray(-np.log(alone)[codes])
 
     def by_squares(self, mixture: Mixture, means: Sequence[Trained], codes: Codes) -> Mixture:
         """Give every candidate the share that makes the squared error least, one after another.

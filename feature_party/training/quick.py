@@ -26,7 +26,7 @@ class QuickLearners:
     """Linear models and boosted trees for those laws that a table serves, in seconds.
 
     ``learner`` is ``linear``, ``trees``, or ``auto`` for both; what is asked for says why it cannot
-    serve. ``objective`` finds a candidate's law.
+    serve. ``objective`` finds a candidate's law. What only ``asks`` has small trees alone.
     """
 
     def __init__(
@@ -35,8 +35,9 @@ class QuickLearners:
         rows: FoldedRows,
         objective: Callable[[Candidate], Objective],
         on_epoch: ProgressCallback | None,
+        asks: bool = False,
     ) -> None:
-        self.learner, self.rows, self.on_epoch = learner, rows, on_epoch
+        self.learner, self.rows, self.on_epoch, self.asks = learner, rows, on_epoch, asks
         self._objective = objective
 
     def linear(self, laws: Sequence[Candidate]) -> list[Trained]:
@@ -114,5 +115,5 @@ class QuickLearners:
             raise TypeError(f"no table serves {law}")
         given = objective, table(), self.rows
         if learner == "trees":
-            return Trained(candidate, fit_trees(*given, self._folds, on_epoch))
+            return Trained(candidate, fit_trees(*given, self._folds, on_epoch, self.asks))
         return Trained(candidate, fit_linear(*given, self._design, on_epoch))

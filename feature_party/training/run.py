@@ -53,6 +53,8 @@ from labelveil.feature_party.training.settings import (
 
 _MANY_LABELS = 2000.0
 """True labels' worth that laws of many parameters are tried for: with fewer none was taken up."""
+_WORTH = 0.005
+"""How far such a law must be ahead, as a share of what the mixture gains over the prior."""
 
 
 def train(events: Events, setup: TrainingSetup) -> Model:
@@ -161,7 +163,8 @@ class _Run:
                 break
         self._drop_tables()
         mixture = mixture or self.stack.by_likelihood(trained)
-        if flexible and networks and self.effective_labels >= _MANY_LABELS:
+        tried = not self.setup.asks and self.effective_labels >= _MANY_LABELS
+        if flexible and networks and tried:
             mixture = self._with_flexible(mixture, flexible)
             self._drop_tables()
         return mixture
@@ -172,11 +175,15 @@ class _Run:
         The losses of the mixture end a trial that cannot come below them.
         """
         members = self.settings.members
-        group, losses = group_size(members), -np.log(mixture.average(lambda f: np.exp(-f.losses)))
+        group, losses = group_size(members), mixture.losses
         beat = float(losses[: losses.size * group // members].mean())
         tried = self._fit(rivals, range(group), beat)
         best = min((each.fit.losses for each in tried), key=np.mean)
-        if group < members and not Gain.between(losses[: best.size], best).likely:
+        gain = Gain.between(losses[: best.size], best)
+        alone = self.stack.losses_of_prior(self.rows.codes_of(mixture.main.fit.rows))
+        # of very many rows a lead is certain that changes nothing
+        ahead = gain.likely and gain.value > _WORTH * float((alone - losses).mean())
+        if group < members and not ahead:
             if self.setup.on_epoch is not None:
                 behind = "behind the mixture on a part of the rows, left out"
                 last = replace(tried[0].fit.history[-1], ended=behind)
@@ -200,7 +207,7 @@ class _Run:
             raise ConfigError(
                 f"learner={learner!r} trains in memory alone; set [training] shards to never"
             )
-        return QuickLearners(learner, rows, self._law, self.setup.on_epoch)
+        return QuickLearners(learner, rows, self._law, self.setup.on_epoch, self.setup.asks)
 
     def _boosted(self, law: Candidate) -> list[Trained]:
         """Trees for a law, if they can be boosted here; worker 0 does it."""

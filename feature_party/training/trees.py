@@ -26,7 +26,7 @@ from labelveil.feature_party.training.fitting import EpochRecord, Fit
 from labelveil.feature_party.training.folds import FoldedRows
 
 ROUNDS = 400
-_PATIENCE = 15
+_PATIENCE = 8
 _REPORTED = 10
 """Rounds from one report to the next."""
 _SCALE_PACE = 0.07
@@ -168,20 +168,22 @@ def fit_trees(
     rows: FoldedRows,
     folds: Sequence[Fold],
     on_epoch: Callable[[EpochRecord], None],
+    small_alone: bool = False,
 ) -> Fit:
     """Boost trees for a law, which has a table; one model leaves each fold of the rows out.
 
-    Small trees, and large ones where those explain codes out of fold better. ``on_epoch`` is called
-    every few rounds.
+    Small trees and, but for ``small_alone``, large ones where those explain codes out of fold
+    better. ``on_epoch`` is called every few rounds.
     """
 
     def boosted(size: _Size, rival: Sequence[float] = ()) -> _Boosted:
         boosters = [_Booster(fold, table, size) for fold in folds]
         return _Boosted.run(size, boosters, rival, on_epoch)
 
-    small = boosted(_SMALL)
-    large = boosted(_LARGE, small.least)
-    best = min(small, large, key=lambda boosted: boosted.least[-1])
+    best = boosted(_SMALL)
+    if not small_alone:
+        large = boosted(_LARGE, best.least)
+        best = min(best, large, key=lambda boosted: boosted.least[-1])
     columns, cardinalities = rows.encoder.plain_inputs, rows.encoder.cardinalities
     sizes = objective.outputs, best.size.depth
     learned = as_tensors(best.models, columns, cardinalities, rows.encodings, *sizes)

@@ -72,7 +72,7 @@ def in_two_rounds(seed: int) -> tuple[Explained, float]:
     decoded = decoder(alone, alone.grid).values[sent, 0]
     asking = fitted(world.features[first][own], decoded[own])
     laws = gaussian(np.clip(world.features[rest] @ asking, 0, 5), WIDTH, support)
-    question = ask(alone, support, lambda: [laws], strata=8)
+    question = ask(alone, support, lambda some: [laws[some]], strata=8)
     plan = question.plan(TERMS, EPSILON)
     message = plan.build(question.released(plan.channels[0].group))
     codes = message.codebooks.randomize(

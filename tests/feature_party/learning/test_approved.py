@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from labelveil.common.arrays import Booleans, Floats, Indices
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
@@ -386,18 +387,31 @@ def test_questions_gather_like_predictions() -> None:
     means = np.random.default_rng(4).gamma(2.0, 2.0, 500)
     laws = stats.poisson.pmf(support.values, means[:, None])
     laws /= laws.sum(axis=1, keepdims=True)
-    question = ask(given, support, lambda: [laws[:300], laws[300:]], 5)
-    asked = ask(given, support, lambda: [laws], 5)
+    question = ask(given, support, lambda some: np.split(laws[some], [300]), 5)
+    asked = ask(given, support, lambda some: [laws[some]], 5)
     assert np.array_equal(question.strata, asked.strata)
     assert np.array_equal(question.laws, asked.laws)
+    # of 9,000 events alike every third says what they are, of 50 each
+    low, high, again = laws[means.argmin()], laws[means.argmax()], list[Indices]()
+    many = np.concatenate([np.tile(low, (9_000, 1)), np.tile(high, (50, 1))])
+
+    def some_of(some: Booleans | slice) -> list[Floats]:
+        again.append(np.arange(len(many))[some])
+        return [many[some]]
+
+    asked = ask(given, support, some_of, 2)
+    few = ask(given, support, lambda some: [np.stack([low, high])[some]], 2)
+    assert np.array_equal(asked.laws, few.laws)
+    assert again[0].size == len(many)
+    assert np.array_equal(again[1], np.append(np.arange(0, 9_000, 3), np.arange(9_000, 9_050)))
     expected = laws @ support.values
     order = [expected[question.strata == stratum] for stratum in range(5)]
     assert all(low.max() <= high.min() for low, high in pairwise(order))
     for wrong in (0, 33):
         with pytest.raises(ConfigError, match=f"strata={wrong} must be 1 … 32"):
-            ask(given, support, lambda: [laws], wrong)
+            ask(given, support, lambda some: [laws[some]], wrong)
     with pytest.raises(ConfigError, match="labels of 3 values are asked in the same way"):
-        ask(classes(), Support.from_problem(classes()), lambda: [laws], 5)
+        ask(classes(), Support.from_problem(classes()), lambda some: [laws[some]], 5)
     approved(KEPT, "questions", {
         "laws": question.laws, "rows": list(question.classes.rows),
         "explained": explained_by(question),

@@ -289,6 +289,12 @@ def test_all_that_may_do_well_is_mixed_as_approved() -> None:
     facts = model.facts
     assert [expert.weight for expert in model.experts] != []
     assert sum(expert.weight for expert in model.experts) == pytest.approx(1)
+    ended: list[str] = []  # trees of one size
+    setup = TrainingSetup(section, DataSection(), asks=True)
+    setup = replace(setup, on_epoch=lambda of, record: ended.extend([of] * bool(record.ended)))
+    assert run.train(events(), setup).facts.heads.keys() == facts.heads.keys()
+    trees = [name for name in ended if "trees" in name]
+    assert trees == ["likelihood-trees-gaussian", "likelihood-trees-mean"]
     approved(KEPT, "trained all", {
         "candidates": sorted(facts.heads), "adjusted": facts.adjusted,
         "likeliest": facts.head.partition(" ")[0], "shrinkage": round(facts.shrinkage, 1),

@@ -347,7 +347,12 @@ def test_what_is_behind_on_a_part_of_the_rows_is_not_trained_in_full(
     assert "likelihood-prior-tilt+softmax" not in ended
     assert model.facts.heads["softmax"].weight == 0
 
-    monkeypatch.setattr(Gain, "likely", True)  # the other members join those that were tried
+    monkeypatch.setattr(Gain, "likely", True)
+    ended.clear()
+    train(data, config, on_epoch=lambda what, record: ended.update({what: record.ended}))
+    assert "likelihood-prior-tilt+softmax" not in ended  # a lead that is certain is too small
+
+    monkeypatch.setattr(run, "_WORTH", -1e9)  # the other members join those that were tried
     ended.clear()
     said: list[Fit] = []
 

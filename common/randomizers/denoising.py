@@ -371,7 +371,9 @@ class _Fit:
             estimate = masses(a)
             ratios, weights = self.noise.ratios(estimate - self.counts)
             moved = estimate[:, None] * basis
-            return np.concatenate([np.reshape(weights / ratios, (-1, 1)) * moved, self.known @ moved])
+            return np.concatenate(
+                [np.reshape(weights / ratios, (-1, 1)) * moved, self.known @ moved]
+            )
 
         best = scipy.optimize.least_squares(misfits, start, slopes, method="trf").x
         return masses(best), basis.shape[1] - 1

@@ -114,6 +114,7 @@ def knows_tls12_alone(folder: Path) -> Iterator[tuple[str, Path, list[str | None
         thread.join(20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "first", one_in(2, [IMPORTING + CONNECTING, "import grpc\n" + IMPORTING + CONNECTING])
 )

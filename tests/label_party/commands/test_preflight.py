@@ -270,6 +270,7 @@ def test_no_and_interrupt_spend_nothing(
     assert not shop.store.exists()
 
 
+@pytest.mark.slow
 def test_yes_is_typed_or_given(shop: Party, on_terminal: Callable[..., tuple[int, bytes]]) -> None:
     code, shown = on_terminal(b"y\n", "release")
     assert code == 0
@@ -296,6 +297,7 @@ def test_a_withdrawal_is_asked_about(
     assert "withdrawn" in shop.run("budget").out
 
 
+@pytest.mark.slow
 def test_nothing_is_asked_where_nothing_is_odd(
     shop: Party, on_terminal: Callable[..., tuple[int, bytes]]
 ) -> None:

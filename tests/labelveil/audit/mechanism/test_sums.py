@@ -52,6 +52,7 @@ def found(trial: Trial, name: str) -> Check:
     return next(probe for probe in PROBES.fitting(trial) if probe.name == name)(trial)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("points", "epsilon"), one_in(2, [(2, 0.1), (5, 20.0)]))
 def test_right_sums_pass(points: int, epsilon: float) -> None:
     assert {*verdicts(own(points, epsilon)).values()} == {Verdict.PASS}

@@ -101,7 +101,7 @@ OPTIONS = {
     ),
     "export": (
         "feature_party.commands.export",
-        "feature_party.model.export",
+        "feature_party.export",
         "feature_party.notebook",
     ),
     "guarantees beside pure ε": (

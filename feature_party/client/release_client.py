@@ -50,6 +50,8 @@ RowsCallback = Callable[[int, int], None]
 """Called with rows received so far and rows in all."""
 _SOONEST = 0.1
 """Seconds from one look for a release to the next, at least."""
+_SILENT = 5.0
+"""Seconds that a release may be waited for without a word."""
 
 
 @dataclass(frozen=True)
@@ -126,8 +128,14 @@ class NoProgress(grpc.RpcError):
 class ReleaseClient:
     """One labels party, as seen from here."""
 
-    def __init__(self, settings: LabelsPartySection, retry: RetryPolicy = RetryPolicy()) -> None:
-        self.settings, self.retry = settings, retry
+    def __init__(
+        self,
+        settings: LabelsPartySection,
+        retry: RetryPolicy = RetryPolicy(),
+        tell: Callable[[str], object] = lambda line: None,
+    ) -> None:
+        """``tell`` is told, in words, that a release is waited for."""
+        self.settings, self.retry, self.tell = settings, retry, tell
         self._wake = threading.Event()
         self._answered = False
         self._until = math.inf
@@ -208,7 +216,7 @@ class ReleaseClient:
         request = pb2.DescribeReleaseRequest(
             data_set=self.settings.data_set, epoch=self.settings.epoch, client=own_software()
         )
-        failures = 0
+        failures, told = 0, False
         begun = time.monotonic()
         until = begun + self.settings.wait
         while True:
@@ -220,7 +228,15 @@ class ReleaseClient:
             except grpc.RpcError as error:
                 waiting = until - time.monotonic()
                 if error.code() == grpc.StatusCode.NOT_FOUND and waiting > 0:
-                    looks = max(_SOONEST, (time.monotonic() - begun) / 4)
+                    waited = time.monotonic() - begun
+                    if waited >= _SILENT and not told:
+                        told = True
+                        self.tell(
+                            f"the labels party at {self.settings.address} has not released data"
+                            f" set {self.settings.data_set!r}, epoch {self.settings.epoch!r}, yet:"
+                            f" waiting {waiting:,.0f} s at most ([labels_party] wait)"
+                        )
+                    looks = max(_SOONEST, waited / 4)
                     self._wake.wait(min(waiting, self.retry.poll, looks))
                     continue
                 failures = self._wait_or_raise(error, failures, command)

@@ -35,18 +35,11 @@ def export(config: FeaturePartyConfig, wanted: ExportOptions, shown: Json) -> No
     start({"--output": wanted.output})
     import polars.selectors as cs
 
-    from labelveil.common.errors import ConfigError
-    from labelveil.feature_party.groups.saved import is_of_sums
-    from labelveil.feature_party.model.export.run import export_model
-    from labelveil.feature_party.model.several_labels import LabelModels
+    from labelveil.feature_party.export.run import export_model
+    from labelveil.feature_party.groups.saved import load_trained
     from labelveil.feature_party.tables import scan_table
 
-    if is_of_sums(config.output.model):
-        raise ConfigError(
-            f"the model in {config.output.model} has learned from sums, and export writes models of"
-            " codes alone: serve it with feature-party predict"
-        )
-    models = LabelModels.load(config.output.model).for_source(config.output.source)
+    models = load_trained(config.output.model).for_source(config.output.source)
     sample = None
     if config.data.features is not None:
         frame = scan_table(config.data.features)

@@ -23,12 +23,10 @@ class PredictOptions(OutputOptions):
 def predict(config: FeaturePartyConfig, shown: PredictOptions) -> None:
     """Predict every row of a features file, however large, to Parquet or CSV."""
     start({"--output": config.output.predictions})
-    from labelveil.feature_party.groups.saved import SavedSums, is_of_sums
-    from labelveil.feature_party.model.several_labels import LabelModels
+    from labelveil.feature_party.groups.saved import load_trained
     from labelveil.feature_party.pipeline.predicting import predict as predict_features
 
-    folder, output = config.output.model, config.output.predictions
-    model = SavedSums.load(folder) if is_of_sums(folder) else LabelModels.load(folder)
+    model, output = load_trained(config.output.model), config.output.predictions
     done = predict_features(config, model, quiet=shown.quiet)
     document = {
         "rows": done.rows,

@@ -12,6 +12,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 import polars as pl
+import torch
 
 from labelveil.common.arrays import Floats, Indices
 from labelveil.common.errors import ConfigError, DataError
@@ -43,11 +44,17 @@ def encoder_of(table: pl.DataFrame, stated: Stated) -> Encoder:
 
 def columns_of(encoder: Encoder, encoded: Encoded) -> Floats:
     """(n, F) numbers: numeric columns scaled, and 1 or 0 for each frequent value of the others."""
-    parts = [encoded.numeric.astype(np.float64)]
-    for place, values in enumerate(encoder.cardinalities):
-        shown = np.arange(1, min(values, _MOST_VALUES + 1))
-        parts.append((encoded.categories[:, place, None] == shown).astype(np.float64))
-    return np.concatenate(parts, axis=1)
+    values = one_hot(torch.as_tensor(encoded.categories), encoder.cardinalities)
+    parts = [encoded.numeric, *(each.numpy() for each in values)]
+    return np.concatenate(parts, axis=1, dtype=np.float64)
+
+
+def one_hot(categories: torch.Tensor, cardinalities: Sequence[int]) -> list[torch.Tensor]:
+    """Of each of (n, C) places of categories, (n, …) float32: 1 in the column of its value."""
+    return [
+        (categories[:, place, None] == torch.arange(1, min(values, _MOST_VALUES + 1))).float()
+        for place, values in enumerate(cardinalities)
+    ]
 
 
 _ALONG = (0.5, 1.0, 0.5, 1.0)
@@ -161,6 +168,11 @@ class SumsModel:
         return np.asarray(weights / weights.sum())
 
     @property
+    def share_of_trees(self) -> float:
+        """What trees count for in predictions, 0 … 1."""
+        return 0.0 if self.boosted is None else _TREES
+
+    @property
     def miss(self) -> float:
         """Deviation of labels from predictions, as the model expects it."""
         return float(self.weights @ [ridge.miss for ridge in self.ridges])
@@ -186,7 +198,8 @@ class SumsModel:
     def _points(self, inputs: Floats) -> Floats:
         mean = self.weights @ [ridge.predict(inputs) for ridge in self.ridges]
         if self.boosted is not None:
-            mean = (1 - _TREES) * mean + _TREES * self.boosted.predict(inputs)
+            share = self.share_of_trees
+            mean = (1 - share) * mean + share * self.boosted.predict(inputs)
         return np.asarray(np.clip(mean, self.lattice.lower, self.lattice.upper))
 
 

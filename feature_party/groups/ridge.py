@@ -89,22 +89,22 @@ class Ridge:
         with torch.no_grad():
             for start in range(0, max(len(inputs), 1), _ROWS_AT_ONCE):
                 x = torch.as_tensor(inputs[start : start + _ROWS_AT_ONCE], dtype=torch.float32)
-                features = _features(x, self.scales, self.frequencies, self.phases, self.linear)
+                features = features_of(x, self.scales, self.frequencies, self.phases, self.linear)
                 parts.append((features.double() @ factors).numpy())
         return np.concatenate(parts)
 
 
-def _features(
+def features_of(
     x: torch.Tensor,
     scales: torch.Tensor,
     frequencies: torch.Tensor,
     phases: torch.Tensor,
     linear: torch.Tensor | float,
 ) -> torch.Tensor:
-    """(n, 1 + F + D) features of (n, F) rows."""
+    """(n, 1 + F + D) features of (n, F) float32 rows; arguments are those of :class:`Ridge`."""
     scaled = x * scales
     waves = math.sqrt(2 / phases.numel()) * torch.cos(scaled @ frequencies + phases)
-    return torch.cat([torch.ones(len(x), 1), linear * scaled, waves], dim=1)
+    return torch.cat([torch.ones(x.shape[0], 1), linear * scaled, waves], dim=1)
 
 
 class _WaveSums(torch.autograd.Function):
@@ -434,7 +434,7 @@ class RidgeFit:
             coded = self._of_codes(self.all_codes)
             evidence, factor, mean = self._evidence(sums, coded)
             coefficients = self._sizes * mean[:, 0]
-            features = _features(
+            features = features_of(
                 sample, self.log_scales.exp(), self.frequencies, self.phases, self.logs[1].exp()
             )
             weighed = (features.double() * self._sizes).T

@@ -32,6 +32,7 @@ from labelveil.feature_party.model.model import (
     save_tensors,
     undamaged,
 )
+from labelveil.feature_party.model.several_labels import LabelModels
 from labelveil.feature_party.model.trees import Trees, TreesShape
 from labelveil.feature_party.tables import Table, collect_table
 
@@ -51,6 +52,8 @@ class SumsFacts:
     seed: int
     key: str
     """Column of the events' keys."""
+    label: str
+    """Its name, as the labels party calls it."""
     warnings: tuple[str, ...] = ()
     """Sentences for the users of the model."""
 
@@ -66,6 +69,11 @@ class SavedSums:
     def sources(self) -> tuple[str, ...]:
         """None: it predicts for one labels party."""
         return ()
+
+    @property
+    def by_label(self) -> dict[str, SumsModel]:
+        """The model of the only label, by its name."""
+        return {self.facts.label: self.model}
 
     @property
     def has_distributions(self) -> bool:
@@ -144,6 +152,11 @@ class SavedSums:
             if not np.isfinite(points.to_numpy()).all():
                 raise ValueError(f"it predicts {points[0]}")
         return saved
+
+
+def load_trained(directory: Path) -> LabelModels | SavedSums:
+    """Read a folder's models, whatever they have learned from; ``DataError`` as of ``load``."""
+    return SavedSums.load(directory) if is_of_sums(directory) else LabelModels.load(directory)
 
 
 def is_of_sums(directory: Path) -> bool:

@@ -1,1 +1,1 @@
-"""A trained model: encoding, network, prediction, export."""
+"""A trained model: encoding, network, prediction."""

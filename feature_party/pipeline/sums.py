@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -15,10 +16,11 @@ from labelveil.common.arrays import Booleans
 from labelveil.common.config.answers import json_text
 from labelveil.common.errors import ConfigError, DataError, ReleaseError, not_none
 from labelveil.common.files import write_text
-from labelveil.common.mechanisms.group_sums import Lattice, PrivateSums
+from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice, PrivateSums
 from labelveil.common.release.folder import MANIFEST_FILE, read_manifest
 from labelveil.common.release.manifest import Manifest
-from labelveil.common.release.question import encode_question
+from labelveil.common.release.question import decode_question, encode_question
+from labelveil.feature_party.client.submission import Population
 from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.evaluation.intervals import Measured, compared
 from labelveil.feature_party.evaluation.sentences import TOLD, figure_words
@@ -125,6 +127,7 @@ class SumStages(Transfer):
             columns=str(config.data.stated),
             seed=config.training.seed,
             key=config.key,
+            label=self.manifests[0].labels[0].name,
         )
 
     def trained(self) -> SavedSums:
@@ -158,6 +161,21 @@ class SumStages(Transfer):
                 f" events, and {FEWEST} are the fewest that can be scored; set [training] holdout"
                 " higher, or give more events"
             )
+
+    def submit(self, population: Population, folder: Path) -> str:
+        """As all stages; ``ConfigError`` if what was kept to be submitted asks about other labels
+        than are agreed by now."""
+        if population.question and self.config.groups.configured:
+            asked = decode_question(population.question, population.rows)
+            groups = self.config.groups
+            kept = asked.lattice if isinstance(asked, GroupQuestion) else None
+            if kept is not None and (kept.lower, kept.upper) != (groups.lower, groups.upper):
+                raise ConfigError(
+                    f"the question in {folder} is about labels in {kept.lower:g} … {kept.upper:g},"
+                    f" and [groups] says lower={groups.lower:g}, upper={groups.upper:g}; set these"
+                    " back, or remove that folder to ask anew"
+                )
+        return super().submit(population, folder)
 
     def ask_score(self, model: SavedSums, mine: Booleans) -> bytes:
         """What to ask of our (n,) rows that are ``mine``, to tell how good a model is."""

@@ -27,6 +27,7 @@ from labelveil.common.release.folder import (
 )
 from labelveil.common.release.manifest import Manifest, manifest_of
 from labelveil.common.release.question import decode_question
+from labelveil.common.streams import say
 from labelveil.feature_party.client.channel import Withdrawn
 from labelveil.feature_party.client.release_client import Fetched, ReleaseClient, noting_withdrawal
 from labelveil.feature_party.client.submission import (
@@ -211,7 +212,8 @@ class Transfer:
             bar.update(task, completed=done, total=total, note=f"rows, {rate:,.0f}/s")
 
         try:
-            fetched = ReleaseClient(party).fetch(folder, show)
+            tell = (lambda line: None) if self.quiet else say
+            fetched = ReleaseClient(party, tell=tell).fetch(folder, show)
         except Withdrawn as error:
             if not self._goes_on(folder):
                 raise

@@ -119,7 +119,7 @@ def _print_account(account: AccountState) -> None:
                 f" {withdrawal.withdrawn_at[:16]} by {withdrawal.withdrawn_by}: {withdrawal.reason}"
             )
             print(printable(withdrawn))
-    print(f"spent {short(account.spent, 'nothing')}, left {short(account.left)}\n")
+    print(f"spent {short(account.spent, 'nothing')}, left {account.left_in_words}\n")
 
 
 def as_plain(entry: AccountState) -> dict[str, Any]:

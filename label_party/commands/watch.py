@@ -37,7 +37,11 @@ def watch(config: LabelPartyConfig, wanted: WatchOptions, how: PreflightOptions)
     """
     from labelveil.common.allocator import keep_freed_memory
     from labelveil.common.signals import stopped_by_signals
-    from labelveil.label_party.release.watch import keep_releasing, release_new
+    from labelveil.label_party.release.watch import (
+        keep_releasing,
+        release_new,
+        seconds_between_looks,
+    )
 
     def report(outcome: ReleaseOutcome) -> None:
         wanted.answer(document(outcome), epoch_line(outcome))
@@ -53,5 +57,7 @@ def watch(config: LabelPartyConfig, wanted: WatchOptions, how: PreflightOptions)
             if not (done or preflight.foreseen or silent):
                 print_line("no new epoch")
         else:
+            if not silent:
+                say(f"looking for new epochs every {seconds_between_looks(config):g} s; ^C ends it")
             idle = (lambda line: None) if silent else print_line
             keep_releasing(config, report, idle, stop, quiet=wanted.quiet, confirm=preflight)

@@ -157,6 +157,9 @@ class WatchSection(Section):
         le=10_000,
         example=5,
     )
-    interval: float = setting(
-        3600.0, "Time between two looks for new epochs.", unit="seconds", gt=0
+    interval: Annotated[float, Field(gt=0)] | Literal["auto"] = setting(
+        "auto",
+        'Time between two looks for new epochs. "auto" is a minute where populations are submitted,'
+        " whose senders wait, and else an hour.",
+        unit="seconds",
     )

@@ -65,6 +65,7 @@ class Intention:
     plan: MessagePlan | None = None  # the message of codes that it is about, if it is
     sums: NoisySums | None = None  # the sums that it is about, if it is
     spreads: tuple[Spread, ...] = ()  # of the columns of categories that it is about
+    in_rounds: bool = False  # whether each population is a part of the labelled events
     # says, from public facts alone, why nothing useful would come out; None if it might
     too_few: Callable[[], str | None] = lambda: None
 
@@ -83,7 +84,7 @@ class Intention:
         tally, strata = self.events.tally, self.plan and self.plan.strata
         warnings = [f"labels, {odd}" for odd in tally.odd]
         warnings += [f"population, {odd}" for odd in tally.odd_population]
-        warnings += _of_keys(tally)
+        warnings += _of_keys(tally, in_rounds=self.in_rounds)
         before = {name: f"label {name!r}: " if len(self.labels) > 1 else "" for name in self.labels}
         for name, at in self.labels.items():
             warnings += [before[name] + line for line in _of_label(tally.rows, tally.labels[at])]
@@ -127,10 +128,10 @@ def _of_label(rows: int, tally: LabelTally) -> list[str]:
     return warnings
 
 
-def _of_keys(tally: Tally) -> list[str]:
+def _of_keys(tally: Tally, *, in_rounds: bool = False) -> list[str]:
     warnings = []
     there = tally.labelled + tally.left_out
-    if tally.left_out > _LEFT_OUT * there:
+    if tally.left_out > _LEFT_OUT * there and not in_rounds:
         warnings.append(
             f"{_of(tally.left_out, there, 'keys of labels')} are not in the population; are both"
             " of the same epoch, and spelt alike?"

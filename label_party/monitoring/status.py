@@ -47,7 +47,7 @@ def status(
     for account in accounts:
         spent = short(account.spent, "nothing")
         yield f"account {account.account}: {spent} spent of {account.limit}"
-        yield f"  left {short(account.left)}"
+        yield f"  left {account.left_in_words}"
         for charge in account.charges:
             when = _minute(charge.committed_at or charge.reserved_at)
             state = "" if charge.state == "committed" else f", {charge.state}"

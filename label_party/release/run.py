@@ -99,7 +99,8 @@ def run_release(
         if plan is not None:
             check_manifest(plan)
         names = {label.name: at for at, label in enumerate(config.labels)}
-        confirm(Intention((order,), events, names, plan, sums))
+        in_rounds = config.rounds.questions
+        confirm(Intention((order,), events, names, plan, sums, in_rounds=in_rounds))
         built: list[Built] = []
 
         def write(ledger: Ledger) -> tuple[str, int]:

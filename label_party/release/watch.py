@@ -40,6 +40,10 @@ _ANYTHING = Exception, pl.exceptions.PanicException
 """What an epoch may end with; the latter, of Polars, is no ``Exception``."""
 
 
+_WAITED_FOR, _BY_ITSELF = 60.0, 3600.0
+"""Seconds between two looks: for what somebody submits and waits for, and for what lands."""
+
+
 def arrived(config: LabelPartyConfig) -> list[str]:
     """Return the epochs that are complete, in the order of their names.
 
@@ -243,4 +247,11 @@ def keep_releasing(
             if line != unread:
                 say(f"error: {line}")
             unread = line
-        stop.wait(config.watch.interval)
+        stop.wait(seconds_between_looks(config))
+
+
+def seconds_between_looks(config: LabelPartyConfig) -> float:
+    """How long a watch waits before it looks for new epochs again."""
+    if config.watch.interval != "auto":
+        return config.watch.interval
+    return _WAITED_FOR if config.data.submitted else _BY_ITSELF

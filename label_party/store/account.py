@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from labelveil.common.errors import PrivacyError, not_none
 from labelveil.common.guarantees import Guarantee
 from labelveil.label_party.config.sections import LabelPartyConfig
-from labelveil.label_party.store.budget import at_most, remaining, seen_by, spent
+from labelveil.label_party.store.budget import at_most, remaining, seen_by, short, spent
 from labelveil.label_party.store.entries import Cap, Charge, Separation, Withdrawal
 from labelveil.label_party.store.release_store import Store
 
@@ -26,6 +26,11 @@ class AccountState:
     separations: list[Separation]
     charges: list[Charge]
     withdrawals: dict[int, Withdrawal]  # of all accounts, by the charge's number
+
+    @property
+    def left_in_words(self) -> str:
+        """What is left for a further release; of disjoint epochs that is all, whatever is spent."""
+        return short(self.left) + " for a further release" * (self.left is not None)
 
 
 def read_accounts(config: LabelPartyConfig) -> list[AccountState]:

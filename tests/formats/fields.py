@@ -19,14 +19,14 @@ from labelveil.common.formats import Format
 from labelveil.common.mechanisms.group_sums import Lattice
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.question import encode_question
+from labelveil.feature_party.export.run import _facts
+from labelveil.feature_party.export.torch_module import served_columns
 from labelveil.feature_party.groups.boosting import Boosted
 from labelveil.feature_party.groups.model import SumsModel
 from labelveil.feature_party.groups.ridge import Ridge
 from labelveil.feature_party.groups.saved import SavedSums, SumsFacts
 from labelveil.feature_party.join.shards import JoinedShards
 from labelveil.feature_party.model.encoding import Encoder
-from labelveil.feature_party.model.export.run import _facts
-from labelveil.feature_party.model.export.torch_module import served_columns
 from labelveil.feature_party.model.several_labels import LabelModels
 from labelveil.feature_party.model.trees import Trees, TreesShape
 from labelveil.label_party.config import sections
@@ -102,7 +102,7 @@ def _sums_model(folder: Path) -> Any:
         numbers[field.name] = torch.zeros(1) if field.type == "torch.Tensor" else 0.0
     boosted = Boosted(Trees(TreesShape((0,), (), 1, 1, 1, 1, 0)), 0.0)
     model = SumsModel(Encoder.fit(table), (Ridge(**numbers),), Lattice.between(0, 1), boosted)
-    SavedSums(model, SumsFacts((), 0, 0.0, "", 0, "")).save(folder)
+    SavedSums(model, SumsFacts((), 0, 0.0, "", 0, "", "y")).save(folder)
     document = json.loads((folder / "model.json").read_text())
     return [sorted(set(_paths(document))), _fields(Ridge), _fields(TreesShape)]
 

@@ -42,7 +42,7 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         ' → "grpc.max_allowed_incoming_connections": (511),',
     ): "a connection fewer of hundreds",
     (
-        "feature_party/model/export/onnx_graph.py",
+        "feature_party/export/onnx_graph.py",
         "_SHIFT = 8 → _SHIFT = 9",
     ): "Stirling's series is exact in double precision from either place on",
     (

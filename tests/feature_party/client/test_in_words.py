@@ -193,6 +193,8 @@ def client_of(clock: Clock, retry: RetryPolicy | None = None, **changes: Any) ->
 def test_a_release_that_is_to_come_is_looked_for_ever_more_seldom(clock: Clock) -> None:
     """After a quarter of the time waited so far, a tenth of a second at least, two at most."""
     client, absent = client_of(clock, wait=20.0), Failed(Code.NOT_FOUND)
+    told: list[str] = []
+    client.tell = told.append
     with pytest.raises(ReleaseError, match="no release for data set 'sales'"):
         client._describe(Stub(absent))  # type: ignore[arg-type]
     expected, waited = [], 0.0
@@ -200,6 +202,8 @@ def test_a_release_that_is_to_come_is_looked_for_ever_more_seldom(clock: Clock) 
         expected.append(min(20 - waited, 2.0, max(0.1, waited / 4)))
         waited += expected[-1]
     assert clock.waits == pytest.approx(expected)
+    (line,) = told
+    assert "h:1 has not released data set 'sales', epoch '', yet: waiting 14 s at most" in line
     stub = Stub(absent, absent, "a release")
     assert client_of(clock, wait=20.0)._describe(stub) == "a release"  # type: ignore[arg-type]
     assert [timeout for _, timeout in stub.asked] == [9.0] * 3

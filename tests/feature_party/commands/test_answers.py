@@ -188,7 +188,7 @@ class OfSums:
     def train(self) -> Any:
         from labelveil.feature_party.groups.saved import SumsFacts
 
-        facts = SumsFacts(("ab",), 2400, 5.0, "", 7, "id")
+        facts = SumsFacts(("ab",), 2400, 5.0, "", 7, "id", "y")
         return SimpleNamespace(facts=facts, model=SimpleNamespace(ridges=(1, 2, 3)))
 
     def with_config(self, config: Any) -> OfSums:
@@ -230,7 +230,7 @@ def test_a_training_on_sums_counts_them(
     document = json.loads(invoke("train", "--json"))
     assert document == {
         "releases": ["ab"], "events": 2400, "mean": 5.0, "columns": "", "seed": 7, "key": "id",
-        "warnings": [], "sums": 1200, "model": "model",
+        "label": "y", "warnings": [], "sums": 1200, "model": "model",
     }  # fmt: skip
     assert invoke("train").splitlines() == [
         "1,200 sums over 2,400 events, 3 ridges; model in model",
@@ -607,7 +607,7 @@ def test_an_export_says_what_was_compared(monkeypatch: pytest.MonkeyPatch) -> No
         seen.append((output, wanted, None if sample is None else sample.shape))
         return exported
 
-    monkeypatch.setattr("labelveil.feature_party.model.export.run.export_model", export)
+    monkeypatch.setattr("labelveil.feature_party.export.run.export_model", export)
     given = ("export", "--model", "m", "-o", "m.pt2")
     assert invoke(*given) == (
         "1 inputs; 1,234 rows agree to 1e-07 in torch; in m.pt2 and m.pt2.json\n"

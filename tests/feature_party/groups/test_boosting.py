@@ -64,7 +64,7 @@ def test_they_count_for_three_tenths_and_are_saved(model: SumsModel, tmp_path: P
     points = model.distributions(encoded).points
     inside = (ridges > 0) & (ridges < 10)
     assert points[inside] == pytest.approx(both[inside])
-    SavedSums(model, SumsFacts((), ROWS, 5.0, "", 0, "id")).save(tmp_path)
+    SavedSums(model, SumsFacts((), ROWS, 5.0, "", 0, "id", "y")).save(tmp_path)
     again = SavedSums.load(tmp_path).predict(table)["prediction"].to_numpy()
     assert again == pytest.approx(points, rel=1e-12)
 
@@ -105,7 +105,7 @@ def test_without_lightgbm_ridges_predict_alone(
 def test_trees_that_are_damaged_are_said_in_a_line(
     changed: dict[str, Any], model: SumsModel, tmp_path: Path
 ) -> None:
-    SavedSums(model, SumsFacts((), ROWS, 5.0, "", 0, "id")).save(tmp_path)
+    SavedSums(model, SumsFacts((), ROWS, 5.0, "", 0, "id", "y")).save(tmp_path)
     path = tmp_path / "model.json"
     data = json.loads(path.read_text("utf-8"))
     if "trees" in changed:
@@ -118,7 +118,7 @@ def test_trees_that_are_damaged_are_said_in_a_line(
 
 
 def test_a_leaf_that_says_no_number_is_said_in_a_line(model: SumsModel, tmp_path: Path) -> None:
-    SavedSums(model, SumsFacts((), ROWS, 5.0, "", 0, "id")).save(tmp_path)
+    SavedSums(model, SumsFacts((), ROWS, 5.0, "", 0, "id", "y")).save(tmp_path)
     states = torch.load(tmp_path / "weights.pt", weights_only=True)
     states[-1]["values"][3] = float("nan")
     torch.save(states, tmp_path / "weights.pt")

@@ -23,7 +23,7 @@ from labelveil.feature_party.groups.saved import SavedSums, SumsFacts, is_of_sum
 from labelveil.feature_party.groups.scoring import ScoreQuestion
 from labelveil.feature_party.model.several_labels import LabelModels
 
-FACTS = SumsFacts(("ab",), 200, 5.0, "", 0, "id", ("take care",))
+FACTS = SumsFacts(("ab",), 200, 5.0, "", 0, "id", "y", ("take care",))
 
 
 @pytest.fixture(scope="module")

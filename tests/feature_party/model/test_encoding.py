@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from labelveil.common.errors import ConfigError, DataError, LabelveilError
+from labelveil.feature_party.export.torch_module import served_columns
 from labelveil.feature_party.model.encoding import MIN_OCCURRENCES, Encoder, moments
-from labelveil.feature_party.model.export.torch_module import served_columns
 from labelveil.feature_party.schema import Stated
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,14 +13,18 @@ import polars as pl
 import pytest
 
 import labelveil as lv
+from labelveil.common.errors import ConfigError
 from labelveil.common.mechanisms.group_sums import PrivateSums
-from labelveil.feature_party.config.sections import FeaturePartyConfig
+from labelveil.common.release.question import encode_question
+from labelveil.feature_party.client.submission import Population
+from labelveil.feature_party.config.sections import FeaturePartyConfig, GroupsSection
 
 pytest.importorskip("torch", reason="the features party needs torch")
 
 from labelveil.feature_party.groups.scoring import ScoreQuestion
 from labelveil.feature_party.pipeline.score import Sums
 from labelveil.feature_party.pipeline.sums import SumStages
+from labelveil.feature_party.pipeline.transfer import Transfer
 from tests.effort import one_in
 
 EVENTS, TAUGHT, EPSILON = 1_200, 200, 4.0
@@ -49,6 +54,25 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SumStages]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SumStages, "manifests", [stated])
         yield SumStages(FeaturePartyConfig.model_validate(sections), quiet=True, _answers=[taught])
+
+
+def test_a_question_about_other_bounds_than_are_agreed_by_now_is_not_sent(
+    stages: SumStages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was kept from before would be sent again as it was."""
+    sent: list[Population] = []
+    monkeypatch.setattr(Transfer, "submit", lambda self, asked, folder: sent.append(asked))
+    question = lv.ask_groups(stages.table, epsilon=EPSILON, lower=0, upper=10)
+    kept = Population(bytes(16 * EVENTS), bytes(16), encode_question(question))
+    for upper, taken in ((10.0, True), (9.0, False)):
+        groups = GroupsSection(epsilon=EPSILON, lower=0.0, upper=upper)
+        now = stages.with_config(stages.config.model_copy(update={"groups": groups}))
+        if taken:
+            now.submit(kept, tmp_path)
+        else:
+            with pytest.raises(ConfigError, match=r"labels in 0 … 10, and .* upper=9; set these"):
+                now.submit(kept, tmp_path)
+    assert sent == [kept]
 
 
 def evaluated(stages: SumStages, *noise: float) -> dict[str, Any]:

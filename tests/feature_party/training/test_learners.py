@@ -17,11 +17,11 @@ from labelveil.common.errors import ConfigError
 from labelveil.common.randomizers import build_randomizer
 from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.evaluation.unseen import unseen
+from labelveil.feature_party.export.run import export_model
 from labelveil.feature_party.learning.law_table import LawTable
 from labelveil.feature_party.learning.mixing import Gain
 from labelveil.feature_party.learning.objectives import LikelihoodObjective
 from labelveil.feature_party.learning.problem import LabelProblem
-from labelveil.feature_party.model.export.run import export_model
 from labelveil.feature_party.model.model import Model
 from labelveil.feature_party.model.network import Ensemble
 from labelveil.feature_party.model.prediction import predict_file

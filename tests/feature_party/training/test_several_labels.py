@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.feature_party.commands.cli import app
 from labelveil.feature_party.config.sections import FeaturePartyConfig, TrueLabels
+from labelveil.feature_party.export.run import export_model
 from labelveil.feature_party.join.matches import JoinInputs, Party
-from labelveil.feature_party.model.export.run import export_model
 from labelveil.feature_party.model.several_labels import LabelModels
 from labelveil.feature_party.pipeline.stages import Stages
 from labelveil.feature_party.training.prepare import Preparation

@@ -22,12 +22,12 @@ from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.table import write_release
 from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.evaluation.scores import score
+from labelveil.feature_party.export.torch_module import ServedModel, served_columns
 from labelveil.feature_party.join.matches import JoinInputs, Party
 from labelveil.feature_party.learning.decoding import decoder
 from labelveil.feature_party.learning.problem import LabelProblem, first_codes, join_legs
 from labelveil.feature_party.learning.sources import join_sources, own_cells, own_labels
 from labelveil.feature_party.learning.support import Support
-from labelveil.feature_party.model.export.torch_module import ServedModel, served_columns
 from labelveil.feature_party.model.model import Model
 from labelveil.feature_party.model.prediction import predict_file
 from labelveil.feature_party.training.in_memory import Prepared

@@ -58,7 +58,10 @@ def test_a_flag_of_a_setting_names_it_and_its_bounds() -> None:
         (["release", "--set", "privacy.epsilom=1"], ["did you mean privacy.epsilon?"]),
         (["release", "--set", "epsilon=1"], ["did you mean privacy.epsilon or evaluation.epsilon"]),
         (["serve", "--set", "sever.listen=x:1"], ["sever is not", "did you mean server?"]),
-        (["watch", "--interval", "0"], ["interval=0 must be a number above 0, in seconds"]),
+        (
+            ["watch", "--interval", "0"],
+            ['interval=0 must be "auto" or a number above 0, in seconds'],
+        ),
         (["plan", "--rows", "0"], ["--rows=0 must be a whole number of at least 1"]),
         (
             ["top-k", "--by", "a", "--categories", "b"],

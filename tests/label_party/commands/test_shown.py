@@ -183,7 +183,7 @@ next: label-party backup, so that a restored ledger knows it, too"""
         "labels 1 labels ε = 0.5 committed W T D",
         "labels 2 labels ε = 0.5 withdrawn W T D",
         "labels, epoch 2, withdrawn T by W: wrong unit",
-        "spent ε = 1, left ε = 2",
+        "spent ε = 1, left ε = 2 for a further release",
         "restored T by W from the backup of T, stating: nothing since",
     ]
     lost = party.run("restore", "kept.tar", "--store=third", "--lost=3=0.25", "--json")

@@ -247,6 +247,7 @@ def test_keys_outside_the_population_and_placeholders_are_named() -> None:
     assert _of_keys(half) == []
     (line,) = _of_keys(replace(half, left_out=1001))
     assert line.startswith("1,001 of 2,001 keys of labels (50.02%) are not in the population")
+    assert _of_keys(replace(half, left_out=1001), in_rounds=True) == []
     # of 2,000 rows of 1,000 keys more than 5 %, and of 200 of 100 more than ten times the average
     many = Tally(1000, labels=(label_tally(),), label_rows=2000, most_rows=100)
     assert _of_keys(many) == []

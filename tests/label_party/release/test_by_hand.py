@@ -456,3 +456,16 @@ def test_strata_are_counted_before_anything_is_released(party: Party) -> None:
     said = "At ε = 4 events are sent in 3 strata: Bonn (301), Ulm (250), all others (40)."
     assert three == said
     assert strata_notes(party.config(), [1.0]) == []
+
+
+@pytest.mark.parametrize(
+    ("population", "interval", "seconds"),
+    [("submitted", "auto", 60.0), ("events.csv", "auto", 3600.0), ("submitted", 5.0, 5.0)],
+)
+def test_submitted_populations_are_looked_for_every_minute(
+    party: Party, population: str, interval: object, seconds: float
+) -> None:
+    config = party.config(
+        data__population=population, privacy__epochs="disjoint", watch__interval=interval
+    )
+    assert watch.seconds_between_looks(config) == seconds

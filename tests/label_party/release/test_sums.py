@@ -390,6 +390,15 @@ def test_sums_and_codes_of_an_event_are_two_uses(world: World) -> None:
         assert "1 events of epoch" in refused.err
 
 
+def test_labels_of_other_rounds_are_no_cause_for_a_warning(world: World) -> None:
+    """Where rounds are asked about; else most labels may be of another epoch, or misspelt."""
+    for questions, warned in ((True, False), (False, True)):
+        world.submit(b"", range(40), epoch=str(questions))
+        asked = {**ASKED, "rounds__questions": questions, "data__epoch": str(questions)}
+        done = world.party.run("release", "--dry-run", *world.party.arguments(**asked))
+        assert ("keys of labels" in done.err) == warned
+
+
 def test_two_groupings_of_one_population_cost_twice_and_share_no_noise(world: World) -> None:
     """Were the noise one, two groups less their union would be exact."""
     settings = SURE | {"privacy__epochs": '"additive"', "privacy__epsilon": 1}

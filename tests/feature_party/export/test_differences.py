@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from labelveil.common.errors import ConfigError
-from labelveil.feature_party.model.export.run import _difference, _facts, export_format
+from labelveil.feature_party.export.run import _difference, _facts, export_format
 from labelveil.feature_party.model.model import Predictions
 
 VALUES = np.array([0.0, 1.0, 2.0])

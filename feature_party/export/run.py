@@ -16,7 +16,7 @@ import json
 import os
 import tempfile
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -31,14 +31,16 @@ from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.files import writing
 from labelveil.common.formats import EXPORT
 from labelveil.common.version import software
-from labelveil.feature_party.model.columns import quantile
-from labelveil.feature_party.model.export.onnx_graph import onnx_model
-from labelveil.feature_party.model.export.torch_module import (
+from labelveil.feature_party.export.onnx_graph import onnx_model
+from labelveil.feature_party.export.torch_module import (
     Column,
     ServedLabels,
     probes,
     served_columns,
 )
+from labelveil.feature_party.groups.model import SumsModel
+from labelveil.feature_party.groups.saved import SavedSums
+from labelveil.feature_party.model.columns import quantile
 from labelveil.feature_party.model.model import Model
 from labelveil.feature_party.model.several_labels import LabelModels
 
@@ -80,7 +82,10 @@ def export_format(output: Path, wanted: str = "auto") -> Format:
 
 
 def export_model(
-    models: LabelModels, output: Path, wanted: str = "auto", sample: pl.DataFrame | None = None
+    models: LabelModels | SavedSums,
+    output: Path,
+    wanted: str = "auto",
+    sample: pl.DataFrame | None = None,
 ) -> Exported:
     """Write models for serving, compare them with the originals, and only then replace ``output``.
 
@@ -93,6 +98,7 @@ def export_model(
     """
     format_ = export_format(output, wanted)
     columns = served_columns(models.encoder)
+    each: Mapping[str, Model | SumsModel] = models.by_label
     tables = [probes(models.encoder)] + ([] if sample is None else [sample])
     facts = _facts(models, columns)
     program = _program(models, columns, tables[0])
@@ -115,7 +121,7 @@ def export_model(
         if run is not None:
             for table in tables:
                 outputs = run(table)
-                for model, label in zip(models.by_label.values(), facts["labels"], strict=True):
+                for model, label in zip(each.values(), facts["labels"], strict=True):
                     own = [outputs[facts["outputs"].index(name)] for name in label["outputs"]]
                     # as NumPy's: Python's max would pass over a NaN
                     worst = float(np.maximum(worst, _difference(model, own, table)))
@@ -131,12 +137,13 @@ def export_model(
     return Exported(tuple(files), columns, rows, worst, runtime if run is not None else "")
 
 
-def _facts(models: LabelModels, columns: tuple[Column, ...]) -> dict[str, Any]:
-    labels, several = [], len(models.by_label) > 1
-    for place, (label, model) in enumerate(models.by_label.items()):
+def _facts(models: LabelModels | SavedSums, columns: tuple[Column, ...]) -> dict[str, Any]:
+    each: Mapping[str, Model | SumsModel] = models.by_label
+    labels, several = [], len(each) > 1
+    for place, (label, model) in enumerate(each.items()):
         outputs = ["prediction"]
-        facts: dict[str, Any] = {"loss": model.problem.loss}
-        if model.has_distributions:
+        facts: dict[str, Any] = {"loss": _loss_and_deviation(model)[0]}
+        if not isinstance(model, SumsModel) and model.has_distributions:
             outputs.append("probabilities")
             facts["support"] = model.support.values.tolist()
         facts["outputs"] = [f"{output}_{place}" if several else output for output in outputs]
@@ -150,15 +157,22 @@ def _facts(models: LabelModels, columns: tuple[Column, ...]) -> dict[str, Any]:
     }
 
 
+def _loss_and_deviation(model: Model | SumsModel) -> tuple[str, float]:
+    """What predictions minimise, and the label's standard deviation, or that of what is missed."""
+    if isinstance(model, SumsModel):
+        return "squared", model.miss
+    return model.problem.loss, model.problem.deviation
+
+
 def _program(
-    models: LabelModels, columns: tuple[Column, ...], table: pl.DataFrame
+    models: LabelModels | SavedSums, columns: tuple[Column, ...], table: pl.DataFrame
 ) -> torch.export.ExportedProgram:
     inputs = _tensors(columns, table)
     rows = torch.export.Dim("rows")
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         return torch.export.export(
-            ServedLabels(models).eval(),
+            ServedLabels(models.by_label.values()).eval(),
             inputs,
             dynamic_shapes=(tuple({0: rows} for _ in inputs),),
         )
@@ -207,17 +221,18 @@ def _torch_runtime(path: Path, columns: tuple[Column, ...]) -> Run:
     return run
 
 
-def _difference(model: Model, outputs: Outputs, table: pl.DataFrame) -> float:
+def _difference(model: Model | SumsModel, outputs: Outputs, table: pl.DataFrame) -> float:
     """Largest relative difference between a written model's predictions and the model's."""
     wanted = model.distributions(model.encoder.encode(table))
     points, *probabilities = outputs
     if points.shape != wanted.points.shape:
         return float("inf")
-    scale = np.maximum(np.abs(wanted.points), 0.1 * model.problem.deviation)
+    loss, deviation = _loss_and_deviation(model)
+    scale = np.maximum(np.abs(wanted.points), 0.1 * deviation)
     apart = np.abs(points - wanted.points) / scale
-    if wanted.distributions is None:
+    if wanted.distributions is None or isinstance(model, SumsModel):
         return float(apart.max())
-    if model.problem.loss == "absolute":
+    if loss == "absolute":
         # a median may be another cell's where the last digit of a probability decides
         low, high = (
             quantile(model.support, wanted.distributions, 0.5 + tie) for tie in (-_TIE, _TIE)

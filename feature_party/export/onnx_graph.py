@@ -13,7 +13,7 @@ import torch
 
 from labelveil.common.errors import ConfigError, not_none
 from labelveil.common.extras import install_command
-from labelveil.feature_party.model.export.torch_module import Column
+from labelveil.feature_party.export.torch_module import Column
 
 ML_OPSET = 3
 _PREFIX = "served"

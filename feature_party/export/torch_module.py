@@ -24,9 +24,10 @@ from torch import Tensor, nn
 
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.errors import not_none
+from labelveil.feature_party.groups.model import SumsModel, one_hot
+from labelveil.feature_party.groups.ridge import Ridge, features_of
 from labelveil.feature_party.model.encoding import CLIP, YEAR, Encoder, NumericColumn, moments
 from labelveil.feature_party.model.model import Model
-from labelveil.feature_party.model.several_labels import LabelModels
 from labelveil.feature_party.schema import MISSING, ColumnMeaning
 
 Kind = Literal["number", "moment", "category"]
@@ -104,9 +105,7 @@ class ServedModel(nn.Module):
 
     def __init__(self, model: Model) -> None:
         super().__init__()
-        encoder = model.encoder
-        places = {name: place for place, name in enumerate(encoder.columns)}
-        self.inputs = ServedInputs(encoder.numeric, places) if encoder.numeric else None
+        self.inputs = ServedInputs(model.encoder)
         self._experts = [(expert.objective, _double(expert.weight)) for expert in model.experts]
         self.learned = nn.ModuleList([expert.learned.eval() for expert in model.experts])
         self._shrinkage, self._reach = _double(model.shrinkage), model.reach
@@ -115,12 +114,6 @@ class ServedModel(nn.Module):
         self.prior: Tensor
         self.adjustment: Tensor | None
         self.cells: Tensor | None
-        given = dict(encoder.given)
-        # of each category its input's place, or, where every row has the same, its own
-        self._categories = [
-            (places.get(column.name), _place(column.vocabulary, given.get(column.name)))
-            for column in encoder.categorical
-        ]
         self.register_buffer("cells", None if model.cells is None else torch.as_tensor(model.cells))
         self.register_buffer("values", torch.as_tensor(model.support.values))
         self.register_buffer("prior", torch.as_tensor(model.support.released))
@@ -128,17 +121,7 @@ class ServedModel(nn.Module):
         self.register_buffer("adjustment", None if factors is None else torch.as_tensor(factors))
 
     def forward(self, *columns: Tensor) -> tuple[Tensor, ...]:
-        rows = columns[0].shape[0]
-        numeric = torch.zeros(rows, 0)
-        if self.inputs is not None:
-            numeric = self.inputs(*columns)
-        categories = torch.zeros(rows, 0, dtype=torch.int64)
-        if self._categories:
-            places = [
-                torch.full((rows,), given) if place is None else columns[place]
-                for place, given in self._categories
-            ]
-            categories = torch.stack(places, dim=1)
+        numeric, categories = self.inputs(*columns)
         mixed: Tensor | None = None
         for (objective, weight), learned in zip(self._experts, self.learned, strict=True):
             raw = learned(numeric[None], categories[None]).double()
@@ -164,7 +147,85 @@ class ServedModel(nn.Module):
         return points, mixed
 
 
+class ServedSums(nn.Module):
+    """Preprocessing, ridges and trees of a model of sums.
+
+    ``forward`` takes what :class:`ServedModel` takes, and returns the prediction, (n,) float64.
+    """
+
+    def __init__(self, model: SumsModel) -> None:
+        super().__init__()
+        self.inputs = ServedInputs(model.encoder)
+        self.cardinalities = model.encoder.cardinalities
+        self.ridges = nn.ModuleList(map(_ServedRidge, model.ridges))
+        self.weights: Tensor
+        self.register_buffer("weights", torch.as_tensor(model.weights))
+        self.trees = None if model.boosted is None else model.boosted.trees.eval()
+        self._first = None if model.boosted is None else _double(model.boosted.constant)
+        self._share = _double(model.share_of_trees)
+        self._lower, self._upper = _double(model.lattice.lower), _double(model.lattice.upper)
+
+    def forward(self, *columns: Tensor) -> tuple[Tensor]:
+        numeric, categories = self.inputs(*columns)
+        inputs = torch.cat([numeric, *one_hot(categories, self.cardinalities)], dim=1)
+        points = torch.stack([ridge(inputs) for ridge in self.ridges], dim=1) @ self.weights
+        if self.trees is not None and self._first is not None:
+            none = torch.zeros((1, inputs.shape[0], 0), dtype=torch.int64)
+            found = self._first + self.trees(inputs[None], none).mean(dim=0)[:, 0]
+            points = (1 - self._share) * points + self._share * found
+        return (torch.minimum(torch.maximum(points, self._lower), self._upper),)
+
+
+class _ServedRidge(nn.Module):
+    """``forward`` takes (n, F) float32 rows and returns expected labels, (n,) float64."""
+
+    def __init__(self, ridge: Ridge) -> None:
+        super().__init__()
+        self.linear = ridge.linear
+        self.scales: Tensor
+        self.frequencies: Tensor
+        self.phases: Tensor
+        self.coefficients: Tensor
+        for name in ("scales", "frequencies", "phases", "coefficients"):
+            self.register_buffer(name, getattr(ridge, name))
+
+    def forward(self, x: Tensor) -> Tensor:
+        features = features_of(x, self.scales, self.frequencies, self.phases, self.linear)
+        return features.double() @ self.coefficients
+
+
 class ServedInputs(nn.Module):
+    """What :meth:`Encoder.encode` makes of columns.
+
+    ``forward`` takes all of :func:`served_columns` and returns numbers, (n, F) float32, and
+    places of categories, (n, C) int64.
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        places = {name: place for place, name in enumerate(encoder.columns)}
+        self.numbers = ServedNumbers(encoder.numeric, places) if encoder.numeric else None
+        given = dict(encoder.given)
+        # of each category its input's place, or, where every row has the same, its own
+        self._categories = [
+            (places.get(column.name), _place(column.vocabulary, given.get(column.name)))
+            for column in encoder.categorical
+        ]
+
+    def forward(self, *columns: Tensor) -> tuple[Tensor, Tensor]:
+        rows = columns[0].shape[0]
+        numeric = torch.zeros(rows, 0) if self.numbers is None else self.numbers(*columns)
+        categories = torch.zeros(rows, 0, dtype=torch.int64)
+        if self._categories:
+            places = [
+                torch.full((rows,), given) if place is None else columns[place]
+                for place, given in self._categories
+            ]
+            categories = torch.stack(places, dim=1)
+        return numeric, categories
+
+
+class ServedNumbers(nn.Module):
     """The numeric inputs, as :meth:`Encoder.encode` makes them: all columns in the same operations.
 
     ``forward`` takes all columns, (n,) each, and returns (n, F) float32. Of each column of
@@ -229,12 +290,15 @@ class ServedInputs(nn.Module):
 class ServedLabels(nn.Module):
     """The models of several labels side by side.
 
-    ``forward`` returns the outputs of each :class:`ServedModel`, one after another.
+    ``forward`` returns the outputs of each, one after another.
     """
 
-    def __init__(self, models: LabelModels) -> None:
+    def __init__(self, models: Iterable[Model | SumsModel]) -> None:
         super().__init__()
-        self.models = nn.ModuleList(map(ServedModel, models.by_label.values()))
+        self.models = nn.ModuleList(
+            ServedSums(model) if isinstance(model, SumsModel) else ServedModel(model)
+            for model in models
+        )
 
     def forward(self, *columns: Tensor) -> tuple[Tensor, ...]:
         return tuple(output for model in self.models for output in model(*columns))

@@ -17,15 +17,15 @@ from typer.testing import CliRunner
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
 from labelveil.feature_party.commands.cli import app
+from labelveil.feature_party.export import run as export_run
+from labelveil.feature_party.export import torch_module
+from labelveil.feature_party.export.run import export_format, export_model, onnx_inputs
+from labelveil.feature_party.export.torch_module import ServedModel, probes, served_columns
 from labelveil.feature_party.learning.names import HEAD_NAMES
 from labelveil.feature_party.learning.objectives import build_objective
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.model.encoding import Encoder
-from labelveil.feature_party.model.export import run as export_run
-from labelveil.feature_party.model.export import torch_module
-from labelveil.feature_party.model.export.run import export_format, export_model, onnx_inputs
-from labelveil.feature_party.model.export.torch_module import ServedModel, probes, served_columns
 from labelveil.feature_party.model.model import Expert, Model
 from labelveil.feature_party.model.network import Ensemble, NetworkShape
 from labelveil.feature_party.model.reach import Reach

@@ -370,14 +370,14 @@ def test_models_of_shards_on_disk_are_told_by_sums(scored: Settings) -> None:
 
 
 @pytest.mark.slow
-def test_several_labels_are_told_by_their_codes(scored: Settings) -> None:
-    table = pl.read_parquet(scored.labels).with_columns(z=12 - pl.col("y"))
-    table.write_parquet(scored.labels)
+def test_several_labels_are_told_by_their_codes(settings: Settings) -> None:
+    table = pl.read_parquet(settings.labels).with_columns(z=12 - pl.col("y"))
+    table.write_parquet(settings.labels)
     labels = ["y:0:12", "z:0:12"]
     given = {"label": labels, "lower": None, "upper": None}
-    outcome = run_simulation(scored.model_copy(update=given))
+    outcome = run_simulation(settings.model_copy(update=given))
     assert [each["told_by"] for each in outcome.metrics["labels"]] == ["codes", "codes"]
-    assert not (scored.out / "release" / "1-3").exists()
+    assert not (settings.out / "release" / "1-3").exists()
 
 
 def test_events_are_dealt_by_their_keys_alone() -> None:

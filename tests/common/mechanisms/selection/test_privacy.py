@@ -260,10 +260,9 @@ def test_draws_follow_the_law(name: str) -> None:
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     "name",
-    [
-        *("stable", "gaussian", "pulled", "fixed", "halved", "replaced", "limited"),
-        pytest.param("unlisted", marks=pytest.mark.slow),
-    ],
+    one_in(
+        2, ["stable", "gaussian", "pulled", "fixed", "halved", "replaced", "limited", "unlisted"]
+    ),
 )
 def test_whole_selectors_follow_their_laws(name: str) -> None:
     counts = (1, 9, 2, 0) if name == "limited" else (1, 9, 2)

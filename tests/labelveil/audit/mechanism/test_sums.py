@@ -70,6 +70,7 @@ def test_the_worst_ratio_is_what_is_claimed() -> None:
     assert (check.bound, check.claimed) == (0.3, 0.3)
 
 
+@pytest.mark.slow
 def test_what_it_costs_is_said_without_starts_that_are_not_made() -> None:
     """Our own code is not loaded again for each start, and a callable is."""
     trial = Trial(SumsSubject(GROUP_SUMS, np.arange(2.0), 1.0), replace(SMALL, starts=100_000))

@@ -142,12 +142,12 @@ def test_clipping_happens_before_anything_random() -> None:
 
 @pytest.mark.statistical
 def test_noise_on_every_cell_is_discrete_laplace_of_scale_two_over_epsilon_one() -> None:
-    """Pooled over cells, empty and full, of 200 builds; twins 30% off and halved are rejected."""
+    """Pooled over cells, empty and full, of 300 builds; twins 30% off and halved are rejected."""
     config = configuration(domain={"upper": 3})
     values = [0.0] * 30 + [1.0] * 10  # points 2 and 3 are empty
     counts = np.array([30, 10, 0, 0])
     noise = []
-    for seed in range(200):
+    for seed in range(300):
         result, _ = built(values, config, seed)
         noise.append(np.array(result.manifest.prior.noisy_counts) - counts)
     pooled = np.array(noise)

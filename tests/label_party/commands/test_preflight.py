@@ -270,7 +270,6 @@ def test_no_and_interrupt_spend_nothing(
     assert not shop.store.exists()
 
 
-@pytest.mark.slow
 def test_yes_is_typed_or_given(shop: Party, on_terminal: Callable[..., tuple[int, bytes]]) -> None:
     code, shown = on_terminal(b"y\n", "release")
     assert code == 0

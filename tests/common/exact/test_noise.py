@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -142,6 +143,24 @@ def test_discrete_gaussian_law(variance: Fraction) -> None:
     assert fits(sample, gaussian_mass(float(variance)))
     assert not fits(sample, gaussian_mass(float(variance) * 1.3**2))
     assert not fits(sample, gaussian_mass(float(variance) / 1.3**2))
+
+
+@pytest.mark.parametrize(
+    ("draw", "taken", "refused"),
+    [
+        (noise.discrete_laplace, Fraction(1 << 48), Fraction((1 << 48) + 1)),
+        (noise.discrete_laplace, Fraction(1, 1 << 48), Fraction(1, (1 << 48) + 1)),
+        (noise.discrete_gaussian, Fraction(1 << 32), Fraction((1 << 44) + 1, 1 << 12)),
+        (noise.discrete_gaussian, Fraction(1, 1 << 12), Fraction(1, (1 << 12) + 1)),
+    ],
+)
+def test_scales_and_variances_are_taken_up_to_their_limits(
+    draw: Any, taken: Fraction, refused: Fraction
+) -> None:
+    source = seeded_entropy(1).source("s")
+    assert draw(taken, 3, source).shape == (3,)
+    with pytest.raises(ValueError, match="round it"):
+        draw(refused, 3, source)
 
 
 @pytest.mark.statistical

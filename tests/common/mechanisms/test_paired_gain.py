@@ -62,6 +62,14 @@ def test_the_bound_is_what_few_released_labels_surpass() -> None:
     one = PairedGain.of_prior(GRID, PRIOR, "absolute", 0.5)
     assert one.bound == 0.5
     assert PRIOR[one.constant > GRID].sum() <= 0.5 <= PRIOR[one.constant >= GRID].sum()
+    ends = PairedGain.of_ends(-1.0, 3.0)
+    assert (ends.lower, ends.upper, ends.constant, ends.bound, ends.constant_loss) == (
+        -1,
+        3,
+        1,
+        4,
+        4,
+    )
     with pytest.raises(DataError, match="one label alone"):
         PairedGain.of_prior(np.array([0.0, 1.0]), np.array([1.0, 0.0]), "absolute")
 

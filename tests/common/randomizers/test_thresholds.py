@@ -36,6 +36,7 @@ def test_each_output_is_one_threshold_and_one_bit() -> None:
         "randomized-thresholds", labels=LABELS, prior=PRIOR, epsilon=epsilon, weights="sqrt"
     )
     details, keep = randomizer.details, 1 / (1 + np.exp(-epsilon))
+    assert (details["weights"], details["bins"]) == ("sqrt", 2)
     pairs = set(zip(details["output_partition"], details["output_bin"], strict=True))
     assert len(pairs) == randomizer.channel.outputs.size == 8
     for z, (t, b) in enumerate(
@@ -73,6 +74,7 @@ def test_a_single_threshold_is_hard_and_decodes_to_the_means_of_its_sides() -> N
     randomizer = build_randomizer(
         "randomized-thresholds", labels=LABELS, prior=PRIOR, epsilon=1.0, weights=[0, 1, 0, 0]
     )
+    assert randomizer.details["weights"] == "explicit"
     assert randomizer.channel.outputs.size == 2
     assert len(randomizer.channel.rows) == 2
     means = randomizer.channel.probabilities @ randomizer.channel.outputs

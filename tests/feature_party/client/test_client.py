@@ -20,11 +20,13 @@ import pytest
 
 from labelveil.common.error_details import ErrorDetails
 from labelveil.common.errors import ConnectionFailed, ReleaseError
+from labelveil.common.formats import GROUPS
 from labelveil.common.release.limits import MANIFEST_BYTES, MESSAGE_BYTES
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.table import read_release, write_release
 from labelveil.common.security.pilot_certificates import CertificateFiles
 from labelveil.common.security.proxies import through_proxy
+from labelveil.feature_party.client.channel import Withdrawn
 from labelveil.feature_party.client.labels_table import write_labels_table
 from labelveil.feature_party.client.release_client import ReleaseClient, RetryPolicy
 from labelveil.feature_party.client.spool import PARTIAL
@@ -37,6 +39,7 @@ from tests.feature_party.servers import (
     serving,
 )
 from tests.feature_party.worlds import World
+from tests.formats.make import kept, unpack
 
 
 def test_a_fetch_leaves_the_release(world: World, files: CertificateFiles, tmp_path: Path) -> None:
@@ -68,11 +71,22 @@ def test_a_fetch_says_which_release_it_replaces(
 
 def test_broken_streams_are_resumed(world: World, files: CertificateFiles, tmp_path: Path) -> None:
     # blocks hold 256 rows: of 400 rows the first block is kept, of 700 the first two
-    behaviour = Behaviour(break_after=[400, 500])
+    # however often: each that brought rows begins another count of failures
+    behaviour = Behaviour(break_after=[400, 500, 300, 300, 300])
     with serving(world, behaviour, files) as address:
         ReleaseClient(client_settings(address, files), QUICK).fetch(tmp_path)
-    assert behaviour.started_at == [0, 256, 512]
+    assert behaviour.started_at == [0, 256, 512, 768, 1024, 1280]
     assert read_release(tmp_path).labels.equals(world.release.labels)
+
+
+def test_a_release_that_is_withdrawn_meanwhile_leaves_no_row(
+    world: World, files: CertificateFiles, tmp_path: Path
+) -> None:
+    withdrawn = ErrorDetails("withdrawn").trailers(9, "withdrawn: a mistake")
+    behaviour = Behaviour(break_after=[400], withdrawn=withdrawn)
+    assert isinstance(fetch_error(world, files, tmp_path, behaviour), Withdrawn)
+    assert behaviour.started_at == [0]
+    assert not any(tmp_path.iterdir())
 
 
 def test_giving_up_leaves_a_partial_that_another_process_resumes(
@@ -108,6 +122,17 @@ def test_an_interrupt_leaves_a_partial(
             client.fetch(tmp_path, interrupt)
         client.fetch(tmp_path)
     assert later.started_at == [0, 768]
+
+
+def test_sums_are_not_fetched_where_nobody_knows_what_was_asked(
+    world: World, files: CertificateFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sample = unpack(kept(GROUPS), tmp_path / "sample") / "manifest.json"
+    sums = Manifest.from_bytes(sample.read_bytes())
+    monkeypatch.setattr(ReleaseClient, "_verify", lambda *_: sums)
+    behaviour = Behaviour()
+    assert "question" in str(fetch_error(world, files, tmp_path / "here", behaviour))
+    assert behaviour.started_at == []
 
 
 def test_a_partial_of_another_release_is_not_mixed_in(

@@ -154,6 +154,9 @@ def test_a_pinned_key_admits_only_what_it_signed(
         behaviour.signature = b""
         with pytest.raises(ReleaseError, match="sent no signature"):
             ReleaseClient(settings, QUICK).fetch(tmp_path / "out")
+        # whoever pins no key keeps no signature of another release
+        ReleaseClient(client_settings(address, files), QUICK).fetch(tmp_path / "out")
+        assert not (tmp_path / "out" / "manifest.sig").exists()
 
 
 def test_an_unusable_pinned_key(files: CertificateFiles, tmp_path: Path) -> None:

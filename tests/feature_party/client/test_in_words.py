@@ -16,13 +16,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from labelveil.common.entropy import seeded_entropy
 from labelveil.common.error_details import ErrorDetails
 from labelveil.common.errors import ConnectionFailed, LabelveilError, ReleaseError
-from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
-from labelveil.common.randomizers import private_prior
 from labelveil.common.release.event_keys import hash_keys
 from labelveil.common.release.folder import LABELS_FILE, WITHDRAWN_FILE, withdrawn_reason
+from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.table import write_release
 from labelveil.common.wire import evaluation_pb2 as evaluation
 from labelveil.common.wire import label_release_pb2 as pb2
@@ -44,8 +42,8 @@ from labelveil.feature_party.client.release_client import (
 )
 from labelveil.feature_party.client.spool import PARTIAL, Spool
 from labelveil.feature_party.config.labels_party import LabelsPartySection
-from tests.common.release.releases import make_release, manifest_of
-from tests.feature_party.worlds import SECRET, World
+from tests.common.release.releases import make_release
+from tests.feature_party.worlds import SECRET, World, four_codes
 
 Code = grpc.StatusCode
 SETTINGS = LabelsPartySection(address="h:1", data_set="sales", timeout=9.0)
@@ -383,6 +381,14 @@ def test_a_spool_goes_on_after_whole_blocks_and_forgets_half_ones(
     (folder / "manifest.json").write_bytes(world.release.manifest_bytes)
     with spool() as third:
         assert third.rows == 256
+    shutil.rmtree(folder)
+    manifest = world.release.manifest
+    other = manifest.population.model_copy(update={"digest": "0" * 64})
+    claimed = manifest.model_copy(update={"population": other})
+    with Spool(tmp_path, claimed, world.release.manifest_bytes) as fourth:
+        fourth.append(0, world.keys, world.codes)
+        with pytest.raises(ReleaseError, match="do not give the manifest's population digest"):
+            fourth.finish()
 
 
 def test_room_for_just_as_many_bytes_is_enough(
@@ -401,12 +407,7 @@ def test_room_for_just_as_many_bytes_is_enough(
 
 @pytest.mark.parametrize(("outputs", "refused"), [(4, False), (3, True)])
 def test_a_code_that_is_no_output_is_refused(tmp_path: Path, outputs: int, refused: bool) -> None:
-    grid = np.arange(float(outputs))
-    channel = FiniteChannel(grid, grid, randomized_response_rows(outputs, 1.0))
-    prior = private_prior(np.ones(outputs, dtype=np.int64), 0.5, seeded_entropy(0))
-    codes = bytes([0, 1, 2, 3])
-    keys = bytes(range(64))
-    manifest = manifest_of({"y": grid}, [(["y"], prior)], [(["y"], channel)], keys, codes)
+    manifest, keys, codes = four_codes(outputs)
     with Spool(tmp_path, manifest, manifest.to_bytes()) as spool:
         if refused:
             with pytest.raises(ReleaseError, match="code 3 is outside the 3 outputs"):
@@ -530,6 +531,14 @@ def test_a_question_names_its_release_and_sends_each_prediction_to_its_row(
     assert terms.reach / terms.error == pytest.approx(np.log(20) / 2**0.5)
     # an answer in four costs an eighth; four predictions, whose differences are of ±3 at most
     assert 0 < terms.error / 2**0.5 <= 2 * 3.0 / 4 / 0.125 * 1.01
+    # a user of three events moves three differences
+    by_user = Manifest.from_bytes(world.release.manifest_bytes)
+    of_three = by_user.privacy.model_copy(update={"records_per_unit": 3})
+    with monkeypatch.context() as patch:
+        of_users = by_user.model_copy(update={"privacy": of_three})
+        patch.setattr(Manifest, "from_bytes", lambda *_: of_users)
+        again = Questions(SETTINGS, world.release.manifest_bytes, "squared", "").terms(points)
+    assert again.error == pytest.approx(3 * terms.error)
     verdict = asked.ask(rows, points, terms)
     header, *parts = stub.parts
     assert header.header == evaluation.EvaluationHeader(**names)
@@ -538,7 +547,7 @@ def test_a_question_names_its_release_and_sends_each_prediction_to_its_row(
     expected = np.full(1500, np.nan)
     expected[rows] = points
     np.testing.assert_array_equal(np.concatenate(sent), expected)
-    assert stub.timeouts == [9.0, 90.0]
+    assert stub.timeouts == [9.0, 9.0, 90.0]
     reach = 0.1 * np.log(20)
     assert (verdict.loss, verdict.gain, verdict.answers_left) == ("squared", 0.75, 2)
     assert (verdict.low, verdict.high) == pytest.approx((0.75 - reach, 0.75 + reach))

@@ -52,18 +52,23 @@ def test_what_is_not_known_is_where_nothing_was_asked() -> None:
     assert 0.9 * ridge.doubt**2 < seen < 1.001 * ridge.doubt**2
 
 
-@pytest.mark.slow
-def test_of_large_groups_some_events_stand_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def unequal(monkeypatch: pytest.MonkeyPatch) -> tuple[np.ndarray, np.ndarray]:
+    """Events in groups of very different sizes, of which scales are learned by a sixth."""
     monkeypatch.setattr(ridges, "_EVENTS", ROWS // 6)
     rng = np.random.default_rng(0)
     inputs = rng.uniform(-2, 2, size=(ROWS, 3))
     order = np.argsort(inputs[:, 0])
     groups = np.empty(ROWS, dtype=np.int64)
-    sizes = rng.dirichlet(np.ones(GROUPS))  # of very different sizes
+    sizes = rng.dirichlet(np.ones(GROUPS))
     groups[order] = np.minimum(
         np.searchsorted(np.cumsum(sizes), np.arange(ROWS) / ROWS), GROUPS - 1
     )
-    groups = np.unique(groups, return_inverse=True)[1]
+    return inputs, np.unique(groups, return_inverse=True)[1]
+
+
+def test_of_large_groups_some_events_stand_for_all(unequal: tuple[np.ndarray, np.ndarray]) -> None:
+    inputs, groups = unequal
     fit = RidgeFit(inputs, rows_of(groups, np.zeros(ROWS)), 0, 10, 0)
     fit.predictions = fit.first_predictions
     fit._linearize()
@@ -77,6 +82,11 @@ def test_of_large_groups_some_events_stand_for_all(monkeypatch: pytest.MonkeyPat
     assert np.allclose(some[:, 0], whole)  # a constant's
     # and of the column that groups are alike in
     assert np.linalg.norm((some - every)[:, 1]) < 0.1 * np.linalg.norm(every[:, 1])
+
+
+@pytest.mark.slow
+def test_scales_are_learned_by_some_events(unequal: tuple[np.ndarray, np.ndarray]) -> None:
+    inputs, groups = unequal
     ridge, truth = fitted(inputs, groups)
     assert np.mean((ridge.predict(inputs) - truth) ** 2) < 0.1
     scales = ridge.scales.numpy()

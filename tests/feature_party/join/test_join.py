@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from labelveil.common.errors import DataError
+from labelveil.common.release.event_keys import hash_keys
 from labelveil.feature_party.join.matches import JoinInputs, Party
 from labelveil.feature_party.join.on_disk import join_to_shards
 from labelveil.feature_party.join.shards import JoinedShards
@@ -55,6 +56,13 @@ def test_a_submitted_population_joins_by_order(tmp_path: Path) -> None:
     np.testing.assert_array_equal(codes(joined), world.release.codes)
     assert joined.matches.matched == 600
     table = pl.read_parquet(world.features)
+    # what was kept counts in place of the features' keys, if it is what was submitted
+    kept, right = world.directory / "population.keys", hash_keys(table["event"], SECRET)
+    kept.write_bytes(right)
+    reverse = codes(join(world, table.reverse(), tmp_path))
+    np.testing.assert_array_equal(reverse[::-1], world.release.codes)
+    kept.write_bytes(right[16:] + right[:16])
+    np.testing.assert_array_equal(codes(join(world, table, tmp_path)), world.release.codes)
     for frame, secret in (
         (table.head(599), SECRET),
         (table.reverse(), SECRET),

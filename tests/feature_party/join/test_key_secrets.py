@@ -95,13 +95,16 @@ def test_epochs_before_and_after_a_change_are_joined_together(
     assert whole(joined(world, *secrets))
 
 
-@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("kept", ["whole", "damaged", "gone"])
 @pytest.mark.parametrize("first", [False, True])
-def test_submitted_populations_are_too(world: World, kept: bool, first: bool) -> None:
+def test_submitted_populations_are_too(world: World, kept: str, first: bool) -> None:
     for epoch, secret in (("1", OLD), ("2", NEW)):
         released(world, epoch, secret, first=first, submitted=True)
-        if not kept:  # the features are the list then, in its order
-            (world.directory.parent / "releases" / epoch / POPULATION_FILE).unlink()
+        path = world.directory.parent / "releases" / epoch / POPULATION_FILE
+        if kept == "damaged":  # the features are the list then, in its order
+            path.write_bytes(bytes(path.stat().st_size))
+        elif kept == "gone":
+            path.unlink()
     pl.read_parquet(world.features).sort(pl.col("event").str.slice(1).cast(int)).write_parquet(
         world.features
     )

@@ -21,6 +21,7 @@ from labelveil.common.engine.shuffle import Exchange, Files
 from labelveil.common.engine.task import EngineError, Secrets
 from labelveil.common.errors import DataError, ReleaseError
 from labelveil.common.release.event_keys import hash_keys
+from labelveil.common.release.table import write_release
 from labelveil.feature_party.join import on_disk
 from labelveil.feature_party.join.key_secrets import released_keys, spelling_that_matches
 from labelveil.feature_party.join.matches import JoinInputs, MatchCounts, Party
@@ -41,7 +42,7 @@ from labelveil.feature_party.join.tasks import (
 )
 from labelveil.feature_party.schema import Stated
 from labelveil.feature_party.tables import SOURCE
-from tests.feature_party.worlds import SECRET, World
+from tests.feature_party.worlds import SECRET, World, four_codes
 
 RIGHT = ", and how keys are written; the key secret is the right one"
 WRONG = ", and that secret_file is the one that both parties use"
@@ -336,9 +337,11 @@ def test_a_shard_of_other_rows_is_refused(world: World, tmp_path: Path) -> None:
     assert rows == [700, 700, 100]
     first = joined.read(0, [CODE, ROW])
     assert first.columns == [CODE, ROW]
-    pl.read_parquet(joined.shards[1]).head(699).write_parquet(joined.shards[1])
-    with pytest.raises(DataError, match="holds 699 rows, not 700; remove"):
-        joined.read(1, [CODE])
+    shard = pl.read_parquet(joined.shards[1])
+    for rows_there in (699, 701):
+        pl.concat([shard, shard]).head(rows_there).write_parquet(joined.shards[1])
+        with pytest.raises(DataError, match=f"holds {rows_there} rows, not 700; remove"):
+            joined.read(1, [CODE])
     joined.shards[2].unlink()
     with pytest.raises(DataError, match="is missing or damaged; remove"):
         joined.read(2, [CODE])
@@ -384,6 +387,16 @@ def test_keys_of_a_release_are_read_in_parts(
     assert [part.len() for part in parts] == [400, 400, 400, 300]
     assert b"".join(pl.concat(parts).to_list()) == world.keys
     assert hash_keys(pl.Series(["e0"]), SECRET) in pl.concat(parts).to_list()
+
+
+@pytest.mark.parametrize(("outputs", "said"), [(4, "none of the 1,500 events"), (3, "code 3 is")])
+def test_a_code_that_is_no_output_is_refused(
+    world: World, tmp_path: Path, outputs: int, said: str
+) -> None:
+    manifest, keys, codes = four_codes(outputs)
+    write_release(tmp_path / "release", manifest.to_bytes(), keys, codes)
+    with pytest.raises((DataError, ReleaseError), match=said):
+        join_to_shards(inputs_of(world, releases=(tmp_path / "release",)), tmp_path / "out")
 
 
 def fails_within(work: Path, error: Exception) -> None:

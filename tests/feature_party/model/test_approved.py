@@ -386,11 +386,15 @@ def test_rows_of_several_labels_parties_are_predicted_for_each_or_for_one(tmp_pa
     out = tmp_path / "p.parquet"
 
     def predicted(source: str) -> pl.DataFrame:
-        predict_file(Doubling(("a", "b")), tmp_path / "f.parquet", out, source=source, batch_rows=2)
+        predict_file(
+            Doubling(("a", "b")), tmp_path / "f.parquet", out, source=source, batch_rows=2,
+            trained=lambda start, stop: np.arange(start, stop) == 1,
+        )  # fmt: skip
         return pl.read_parquet(out)
 
     each = predicted("")
-    assert each.columns == ["labels_party", "prediction"]
+    assert each.columns == ["labels_party", "prediction", "held_out"]
+    assert each["held_out"].to_list() == [True, True, False, False, True, True]
     assert each["labels_party"].to_list() == ["a", "b"] * 3
     assert each["prediction"].to_list() == [3, 5, 6, 10, 9, 15]
     assert predicted("b")["prediction"].to_list() == [5, 10, 15]

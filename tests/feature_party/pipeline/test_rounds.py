@@ -126,10 +126,11 @@ def keys_of(mine: np.ndarray[Any, Any]) -> set[bytes]:
 
 def test_events_are_dealt_by_the_first_eight_bytes_of_their_keys() -> None:
     starts = [0, (1 << 62) - 2048, 1 << 62, (1 << 63) - 2048, 1 << 63, (1 << 64) - 2048]
+    starts.append((1 << 64) - 1)  # which is all of a whole, as floats go
     for tail in (b"\0" * 8, b"\xff" * 8):
         keys = b"".join(start.to_bytes(8, "big") + tail for start in starts)
-        assert deal(keys, [0.25, 0.25, 0.5]).tolist() == [0, 0, 1, 1, 2, 2]
-        assert deal(keys, [1.0]).tolist() == [0] * 6
+        assert deal(keys, [0.25, 0.25, 0.5]).tolist() == [0, 0, 1, 1, 2, 2, 2]
+        assert deal(keys, [1.0]).tolist() == [0] * 7
 
 
 def test_who_is_held_out_is_a_share_by_seed_and_no_more_than_is_kept(

@@ -114,4 +114,8 @@ def test_sums_that_no_labels_have_leave_a_model_without_a_score(
     (said,) = metrics["warnings"]
     assert said.startswith("no sums tell how good this model is: no labels have such sums")
     assert not {"verdict", "estimated_r2"} & set(metrics)
+    counted = [metrics[name] for name in ("rows", "training_rows", "holdout_rows")]
+    assert counted == [EVENTS, TAUGHT, 0]
+    step = stages.answers[0].answer.question.lattice.step  # from 0 to 10, both ends included
+    assert metrics["points"] == round(10 / step) + 1
     assert stages.config.output.report.is_file()

@@ -185,6 +185,12 @@ def test_privatized_labels_alone(make_inputs: MakeInputs, tmp_path: Path) -> Non
     )
     write_report(tmp_path / "page.html", inputs)
     approved("privatized", tmp_path / "page.html", tmp_path / "page.md")
+    # events kept for sums count with those of codes, and the larger ε
+    scores = inputs.scores
+    more = replace(scores, kept_epsilon=2.5).to_json()
+    assert (scores.epsilon, more["epsilon"]) == (1.0, 2.5)
+    without = replace(scores, kept=0).to_json()
+    assert [more[name] - without[name] for name in ("rows", "holdout_rows")] == [30, 30]
 
 
 @pytest.mark.usefixtures("pictures")

@@ -17,8 +17,9 @@ from labelveil.feature_party import tables as streaming
 from labelveil.feature_party.commands.cli import app
 from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.join import on_disk as external_join
-from labelveil.feature_party.learning.objectives import build_objective
+from labelveil.feature_party.learning.objectives import PointObjective, build_objective
 from labelveil.feature_party.model.encoding import Encoded, Encoder
+from labelveil.feature_party.model.facts import FitSettings
 from labelveil.feature_party.model.network import NetworkShape
 from labelveil.feature_party.pipeline.stages import Stages
 from labelveil.feature_party.schema import Stated
@@ -100,6 +101,43 @@ def test_shards_train_what_memory_trains(world: World, tmp_path: Path) -> None:
     whole = MemoryParts(together, targets, CPU)
     (other,) = Fitter(objective, whole, shape, streamed.facts.settings, CPU).run()
     assert abs(other.history[-1].training - fit.history[-1].training) > 1e-5
+
+
+def test_training_keeps_the_weights_of_the_best_of_three_epochs_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of losses that are given, averaged over an epoch and the two before it."""
+    losses = [9.0, 3.0, 3.0, 7.0, 2.0, 8.0, 8.0, 8.0, 0.0]
+    honest = Fitter._out_of_fold
+
+    def numbered(self: Fitter, epoch: int, *given: object) -> None:
+        for weights in self.network.parameters():
+            weights.data.fill_(epoch)
+
+    def given(self: Fitter, points: bool = False) -> object:
+        return honest(self, points) if points else [honest(self)[0]._replace(losses=loss(self))]
+
+    def loss(self: Fitter) -> torch.Tensor:
+        return torch.tensor([losses[len(self.history)]])
+
+    monkeypatch.setattr(Fitter, "_train_part", numbered)
+    monkeypatch.setattr(Fitter, "_out_of_fold", given)
+    objective = PointObjective("raw", "squared", np.zeros(0), 0.0, 1.0, 0.0, 1.0)
+    numbers = np.random.default_rng(1).normal(size=(40, 2)).astype(np.float32)
+    inputs = Encoded(numbers, np.zeros((40, 0), np.int32))
+    parts = CutParts(inputs, torch.zeros(40), (24, 16))
+    settings = FitSettings(2, 9, 8, 0.1, "adamw", 0.0, (3,), 0.0, 0.25, 3, 1)
+    shape = NetworkShape(2, (), (3,), 1, 2)
+    (fit,) = Fitter(objective, parts, shape, settings, CPU).run()
+    assert [record.best for record in fit.history] == [True] * 5 + [False] * 3
+    kept = {each for weights in fit.learned.parameters() for each in weights.flatten().tolist()}
+    assert kept == {4.0}
+    # of each part a quarter is left out by each of two networks
+    left_out = np.sort(fit.rows)
+    assert left_out.size == 20
+    assert (np.diff(left_out) > 0).all()
+    assert np.sum(left_out < 24) == 12
+    assert left_out[-1] < 40
 
 
 def test_shards_hold_every_training_row_once_with_its_code(world: World, tmp_path: Path) -> None:
@@ -216,6 +254,9 @@ def test_shards_need_a_file_a_folder_and_privatized_labels(world: World, tmp_pat
     data = prepare(world.directory, world.features, settings)
     with pytest.raises(ConfigError, match="trains in memory alone"):
         train(data, settings, true_labels=np.zeros(1500))
+    settings = config(world, tmp_path, shards=str(tmp_path / "rows"), learner="linear")
+    with pytest.raises(ConfigError, match="learner='linear' trains in memory alone"):
+        train(prepare(world.directory, world.features, settings), settings)
 
 
 def test_an_epoch_goes_on_after_the_last_part(

@@ -21,6 +21,7 @@ from labelveil.common.release.event_keys import hash_keys, read_secret, secret_c
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.wire import label_release_pb2 as wire
 from labelveil.label_party.events.submitted import Populations, Upload
+from labelveil.label_party.release.watch import arrived
 from labelveil.label_party.server.run import running
 from labelveil.label_party.store.disk import StoreError
 from labelveil.label_party.store.release_store import Store
@@ -361,10 +362,15 @@ def test_what_counts_is_decided_while_a_population_stands_still(world: World) ->
 
 
 def test_epochs_that_wait_come_in_order(world: World) -> None:
-    waiting = [str(at * 3 % 8) for at in range(8)]
+    waiting = [str(at * 3 % 5) for at in range(5)]
     for epoch in waiting:
         world.submit(world.keys("a", "b"), epoch=epoch)
     assert Populations(Store(world.party.store)).epochs("labels") == sorted(waiting)
+    # of a table of all days, days that are over have arrived
+    for epoch in ("2024-06-02", "2024-06-01", "2999-01-01"):
+        world.submit(world.keys("a", "b"), epoch=epoch)
+    days = world.party.config(**SUBMITTED, data__date="day")
+    assert arrived(days) == ["2024-06-01", "2024-06-02"]
 
 
 def test_a_release_without_a_population_says_who_has_to_act(world: World) -> None:

@@ -339,6 +339,9 @@ def test_few_events_are_told_with_what_they_gain(party: Party) -> None:
         f"60 events are few for epsilon=0.05: a model is predicted to gain {gain:.1%} of what true"
         " labels would over a constant (label-party plan --rows 60)"
     )
+    # of what is chosen, and of nothing better
+    for name, enough in (("two-point", True), ("exponential", False)):
+        assert (too_few_events(party.config(randomizer__name=name), 1000) is None) is enough
     one = too_few_events(few, 1)
     assert one is not None
     assert one.startswith("1 event is few for epsilon=0.05")
@@ -348,9 +351,9 @@ def test_few_events_are_told_with_what_they_gain(party: Party) -> None:
 
 
 def test_names_of_strata_and_their_list(party: Party) -> None:
-    assert names_stratum("x" * 64)
-    assert not names_stratum("x" * 2000)
-    assert not names_stratum("(others)") or names_stratum("others")
+    assert names_stratum("x" * 256)
+    assert not names_stratum("x" * 257)
+    assert not names_stratum("all others")
     strata = {"randomizer__name": "auto", "strata__column": "town", "strata__values": "t.txt"}
     (party.folder / "t.txt").write_text("Ulm\nBonn\n")
     column = stratum_column(party.config(**strata).strata)
@@ -361,6 +364,8 @@ def test_names_of_strata_and_their_list(party: Party) -> None:
     (party.folder / "t.txt").write_text("\n".join(f"v{n}" for n in range(65_536)))
     with pytest.raises(ConfigError, match="lists 65,536 values of 'town', more than 65,535"):
         stratum_column(party.config(**strata).strata)
+    (party.folder / "t.txt").write_text("\n".join(f"v{n}" for n in range(65_535)))
+    assert stratum_column(party.config(**strata).strata) is not None
 
 
 def test_a_manifest_names_labels_points_and_what_is_spent(party: Party) -> None:
@@ -432,7 +437,7 @@ def test_what_would_spend_more_than_asked_is_not_released(party: Party) -> None:
 
 
 def test_strata_are_counted_before_anything_is_released(party: Party) -> None:
-    towns = ["Bonn"] * 300 + ["Ulm"] * 250 + ["Kiel"] * 40 + ["Bonn"]
+    towns = ["Bonn"] * 300 + ["Ulm"] * 250 + ["Kiel"] * 40 + [" Bonn "]
     rows = "".join(f"k{n},{town},{n % 7}\n" for n, town in enumerate(towns))
     (party.folder / "towns.csv").write_text("id,town,amount\n" + rows + "k0,Ulm,1\n")
     (party.folder / "t.txt").write_text("Ulm\nBonn\n")

@@ -60,6 +60,12 @@ def test_labels_of_all_records_of_a_user_are_paid_for() -> None:
         assert spent <= row.epsilon * (1 + 1e-12)
 
 
+def test_ways_over_cells_are_left_out_if_that_is_asked_for() -> None:
+    config, known = configured(RETURNED, AMOUNT), from_domain(20_000)
+    (row,) = plan_divisions(config, known, [0.5], over_cells=False).rows
+    assert (row.division, row.auto) == ("split", True)
+
+
 def test_one_channel_is_predicted_to_beat_one_a_label(plan: DivisionPlan) -> None:
     """Even for labels that are taken to be independent, for it asks about one of them at a time."""
     by_name = {(row.epsilon, row.division): row for row in plan.rows}

@@ -35,6 +35,8 @@ class Silent:
         self._socket = context.wrap_socket(plain, server_hostname="localhost")
         self._socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(_SETTINGS, 0, 0, b""))
         self._stream = 1
+        self.settings: dict[int, int] = {}
+        """What the server has stated of itself, by the numbers of RFC 9113, 6.5.2."""
 
     def begin(self, method: str, message: bytes | None = None, *, ends: bool = False) -> None:
         """Begin a call: its headers, and perhaps one message, after which its request may end."""
@@ -54,6 +56,8 @@ class Silent:
         while True:
             head = self._read(9)
             payload = self._read(int.from_bytes(head[:3], "big"))
+            if head[3] == _SETTINGS:
+                self.settings |= dict(struct.iter_unpack(">HI", payload))
             if head[3] == _GOAWAY or (head[3], head[4], payload) == (_PING, _ACK, b"arrived?"):
                 return
 

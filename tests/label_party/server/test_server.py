@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import polars as pl
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from labelveil.common.errors import LabelveilError
 from labelveil.common.release.blocks import block_ranges
+from labelveil.common.release.event_keys import hash_keys, read_secret
 from labelveil.common.release.manifest import Manifest, block_digest
 from labelveil.common.security.pilot_certificates import Authority, Role, issue, make_authority
 from labelveil.common.wire import label_release_pb2 as wire
@@ -261,6 +263,17 @@ def test_stalled_readers_keep_nobody_waiting(party: Party, connect: Connect) -> 
         assert len(codes) == events
         for call in stalled:
             assert refused(lambda call=call: list(call))[0] == grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def test_a_message_has_as_many_bytes_as_are_configured(party: Party, connect: Connect) -> None:
+    secret = read_secret(party.folder / "join.key")
+    keys = hash_keys(pl.Series([str(n) for n in range(512)]), secret)
+    submitted = {"data__population": '"submitted"', "server__max_message_bytes": 5_000}
+    with running(party.config(**submitted)) as address:
+        client = connect(address)
+        code, _ = refused(lambda: client.submit(keys, secret, chunk=5_120))
+        assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert client.submit(keys, secret, chunk=4_960).rows == 512
 
 
 def test_too_many_requests(party: Party, connect: Connect) -> None:

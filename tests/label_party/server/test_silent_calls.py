@@ -101,6 +101,7 @@ def test_silent_calls_keep_nobody_waiting(
         for connection in connections:
             stack.callback(connection.close)
         begin_all(connections, fetch)
+        assert {each.settings[3] for each in connections} == {64}  # streams of a connection
 
         began = time.monotonic()
         again = connect(server.address)  # a connection that begins now

@@ -210,6 +210,10 @@ def test_disjoint_epochs_must_be_disjoint(party: Party) -> None:
     assert party.release(data__epoch="1", **disjoint).code == 0  # as it was
     (account,) = accounts(party)
     assert [charge["epoch"] for charge in account["charges"]] == ["1", "2"]
+    # nobody knows whether another account's next epoch is disjoint from these, too
+    other = party.arguments(privacy__account="other", **disjoint)
+    found = json.loads(party.run("budget", "--json", *other).out)
+    assert [each["left"]["epsilon"] for each in found] == ["2", "3"]
 
 
 def test_another_name_for_the_same_events_is_no_new_budget(party: Party) -> None:
@@ -273,9 +277,13 @@ def test_every_purchase_is_about_events_that_are_compared(party: Party, purchase
 def test_from_memory_and_in_parts_the_same_events_are_found(
     party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert party.release().code == 0
     monkeypatch.setattr(opening, "_IN_MEMORY_ROWS", 1)
     monkeypatch.setattr(opening, "_CSV_IN_MEMORY_BYTES", 1)
+    for existed in (False, True):  # what is worked in is not left, nor taken from whoever made it
+        assert party.run("release", "--dry-run").code == 0
+        assert party.store.exists() is existed
+        party.store.mkdir(exist_ok=True)
+    assert party.release().code == 0
     refused = party.release(data__data_set="again")
     assert f"{EVENTS} events of data set 'again' have paid" in refused.err
     assert party.release(data__data_set="again", privacy__account="labels").code == 0
@@ -311,6 +319,7 @@ def test_what_no_budget_allows_is_refused_before_a_row_is_read(party: Party) -> 
     assert party.release().code == 0
     (party.folder / "labels.csv").unlink()
     assert "is left of" in party.release(data__epoch="2", privacy__epsilon=2.5).error
+    assert "gone.key" in party.release(data__epoch="2", keys__signing_key="gone.key").error
     assert "does not exist" in party.release(data__epoch="2").error
 
 

@@ -33,6 +33,7 @@ from labelveil.label_party.store.release_store import ReleaseWriter, Store
 from labelveil.label_party.store.seal import adopt
 from tests.effort import EXHAUSTIVE
 from tests.faults import Ended, Experiments, Mode
+from tests.label_party import fault_bodies
 from tests.label_party.conftest import BODIES, Client, Party, Result
 from tests.label_party.store.ledgers import reserve
 
@@ -185,10 +186,12 @@ def test_every_kind_of_guarantee_is_stated_above() -> None:
 
 def test_what_is_lost_may_have_been_about_any_event(party: Party) -> None:
     """Which events it was about is unknown: another account says why it is separate, or shares."""
-    assert party.release().code == 0
+    assert party.release(data__epoch="3").code == 0
     assert party.run("backup", "--to", "b.tar").code == 0
     _lose_store(party)
     assert _restore(party, "--lost", "2").code == 0
+    withdrawn = party.run("withdraw", "3", "--reason", "a mistake", "--yes", "--json")
+    assert json.loads(withdrawn.out)["latest"] is None  # nobody is served what is lost
     party.write_population({"key": [f"other-{i}" for i in range(200)]})
     other = {"data__data_set": "other"}
     refused = party.release(**other).err
@@ -199,7 +202,7 @@ def test_what_is_lost_may_have_been_about_any_event(party: Party) -> None:
     reason = {"privacy__separate": True, "privacy__separate_reason": "a list of other people"}
     assert party.release(data__data_set="third", **reason).code == 0
     assert "an unknown number of events of third are events of labels" in party.run("budget").out
-    assert "ε = 0 (replace-label, per record) is left" in party.release(data__epoch="3").err
+    assert "ε = 0 (replace-label, per record) is left" in party.release(data__epoch="4").err
 
 
 def test_a_lost_release_of_another_unit_is_refused(party: Party) -> None:
@@ -419,6 +422,30 @@ def test_of_a_damaged_backup_what_is_whole_is_restored(
     assert party.run("backup", "--to", "b.tar").code == 0
 
 
+def test_of_a_backup_without_its_digests_only_what_its_ledger_knows_is_restored(
+    party: Party,
+) -> None:
+    """A population has none there, and what says who has paid has its digest as its name."""
+    fault_bodies.submit(str(party.folder), "1")
+    assert party.release(data__population='"submitted"').code == 0
+    (covered,) = (party.store / "covered").iterdir()
+    assert party.run("backup", "--to", "b.tar").code == 0
+    path = party.folder / "b.tar"
+    whole = path.read_bytes()
+    _lose_store(party)
+    for spoilt in (False, True):
+        data = bytearray(whole[: whole.rindex(b"digests.json")])
+        at = data.index(f"covered/{covered.name}".encode())
+        data[at + 512 + 8] ^= spoilt
+        path.write_bytes(data)
+        done = _restore(party, "--nothing-since")
+        assert (done.code, covered.name in done.err, done.err.count("\n")) == (1, spoilt, 1), done
+        assert spoilt or "b.tar has no digest of populations/labels/1/" in done.err
+        assert list((party.store / "covered").glob("*")) == [covered] * (not spoilt)
+        assert not list(party.store.glob("populations/*/*/*"))
+        shutil.rmtree(party.store)
+
+
 def test_a_backup_that_was_forged_removes_nothing_outside(party: Party) -> None:
     """What is said of files that are not in it leads nowhere."""
     assert party.release().code == 0
@@ -539,6 +566,12 @@ def test_a_missing_ledger_beside_releases_is_an_error_of_every_command(
 
 def test_a_store_that_was_there_and_is_gone_is_an_error(party: Party) -> None:
     assert "spent nothing" in party.run("budget").out  # there was none
+    Store(party.store).create()
+    with Store(party.store).open_ledger():
+        pass  # nothing was spent that could be forgotten
+    assert party.run("budget").code == 0
+    shutil.rmtree(party.store)
+    assert "spent nothing" in party.run("budget").out
     assert party.release().code == 0
     assert party.run("backup", "--to", "b.tar").code == 0
     lost = _lose_store(party)

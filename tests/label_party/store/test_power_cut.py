@@ -71,6 +71,11 @@ def test_backups_and_what_is_restored_are_synced(party: Party) -> None:
         assert party.run("restore", "b.tar", "--nothing-since").code == 0
     assert disk.lost == []
     assert disk.synced_between(party.store, "ledger.sqlite")
+    # a ledger without its key would be another's
+    named = [
+        path.name for kind, path in disk.steps if (kind, path.parent) == ("rename", party.store)
+    ]
+    assert named == ["ledger.sqlite-key", "ledger.sqlite"]
     assert list(party.store.rglob("manifest.json"))
     assert list(party.store.rglob("current.json"))
 

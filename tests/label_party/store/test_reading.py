@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from labelveil.common.errors import LabelveilError
 from labelveil.common.guarantees import PureDP
 from labelveil.label_party.store.entries import Charge
 from labelveil.label_party.store.ledger import Ledger
+from labelveil.label_party.store.reading import Current
 from tests.label_party.store.ledgers import reserve
 
 LIMIT = PureDP.of(10)
@@ -112,6 +114,44 @@ def test_a_copy_that_is_written_while_it_is_read_is_read_again(
 
     monkeypatch.setattr(Path, "read_bytes", read_bytes)
     assert len(charges(path, in_memory=True)) == 5
+
+
+def test_two_changes_within_a_tick_of_the_clock_are_read_once_more(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was torn says nothing: the file is as it was before, and whole."""
+    real, torn = Path.read_bytes, [True]
+
+    def read_bytes(self: Path) -> bytes:
+        data = real(self)
+        return data[: len(data) // 2] if self == path and torn and torn.pop() else data
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    assert len(charges(path, in_memory=True)) == 3
+
+
+def test_what_was_made_of_a_ledger_is_kept_while_no_file_can_have_changed(tmp_path: Path) -> None:
+    path, made = tmp_path / "ledger.sqlite", list[bytes]()
+    log = path.with_name(f"{path.name}-wal")
+
+    def write(file: Path, data: bytes) -> None:
+        file.write_bytes(data)
+        os.utime(file, (1_000_000_000, 1_000_000_000))
+
+    write(path, b"one")
+    current = Current(path, lambda: made.append(path.read_bytes()))
+    for write_it, times in (
+        (lambda: None, 1),
+        (lambda: write(path, b"two"), 2),  # as long, with the old time set again
+        (lambda: write(log, b""), 3),
+        (lambda: write(log, b"x"), 5),  # its end may come to count at any time
+        (lambda: path.touch(), 7),  # and within a tick of the clock there may be more to come
+    ):
+        write_it()
+        current.value()
+        current.value()
+        assert len(made) == times, made
+        log.exists() and times > 3 and log.unlink()
 
 
 def test_a_server_without_space_reads_without_a_log_of_its_own(

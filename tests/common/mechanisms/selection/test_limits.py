@@ -20,7 +20,7 @@ from labelveil.common.guarantees import (
     to_renyi,
 )
 from labelveil.common.mechanisms.selection import peeling, top_stable
-from labelveil.common.mechanisms.selection.base import Ranking
+from labelveil.common.mechanisms.selection.base import Ranking, ranked
 from labelveil.common.mechanisms.selection.choose_k import ChooseRank, pull_towards
 from labelveil.common.mechanisms.selection.leaders import Leaders, StableLeaders
 from labelveil.common.mechanisms.selection.noisy_max import Law, NoisyMax
@@ -132,6 +132,10 @@ AT: list[tuple[Callable[[], object], Callable[[], object]]] = [
     (
         lambda: StableLeaders(ONE, TINY).draw([1], seeded_entropy(1)),
         lambda: StableLeaders(ONE, TINY).draw([1, 2], seeded_entropy(1)),
+    ),
+    *(
+        (lambda made=made: made.draw([1], seeded_entropy(1)), lambda: None)  # type: ignore[misc]
+        for made in (Leaders(ONE, 1), StableLeaders(ONE, TINY, k=1))
     ),
     (
         lambda: StableLeaders(ONE, TINY, k=3).draw([1, 2], seeded_entropy(1)),
@@ -265,6 +269,13 @@ def test_a_gap_is_one_less_before_it_is_compared(monkeypatch: pytest.MonkeyPatch
     for gap, chosen in ((made.threshold + 1, None), (made.threshold + 2, [1])):
         found = made.draw([5, 5 + gap, 4], seeded_entropy(1)).chosen
         assert (None if found is None else found.tolist()) == chosen
+
+
+def test_a_rank_is_pulled_to_where_it_is_said() -> None:
+    """Far beyond the noise, whatever the gaps are."""
+    chosen = ChooseRank(NoisyMax(Law.GUMBEL, ONE), regularizer=pull_towards(3, F(1000)))
+    sources = [seeded_entropy(n).source("x") for n in range(10)]
+    assert {chosen.draw(ranked([9, 9, 8, 8, 4, 4]), source) for source in sources} == {3}
 
 
 @pytest.mark.parametrize("kind", [GaussianTest, LaplaceTest])

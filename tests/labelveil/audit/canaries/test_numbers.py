@@ -429,10 +429,11 @@ def test_a_control_remembers_each_events_own_code() -> None:
     assert (found.result.guesses, found.result.correct) == (4000, int(kept.sum()))
     assert attack_control(sent, None, canaries, math.log(3)).result.correct == int(kept.sum())
     # of three outputs the surest alone are guessed, and one that tells nothing is not
-    laws = np.array([[0.6, 0.3, 0.1], [0.1, 0.3, 0.6]])
-    three = SecretBits(np.arange(6), np.array([0, 1, 0, 1, 1, 0]), laws, planted=True)
-    found = attack_control(np.array([0, 2, 1, 1, 0, 0]), None, three, 5.0)
-    assert (found.result.guesses, found.result.correct) == (4, 3)
+    for low, high in ((0.1, 0.6), (0.25, 0.45)):
+        laws = np.array([[high, 0.3, low], [low, 0.3, high]])
+        three = SecretBits(np.arange(6), np.array([0, 1, 0, 1, 1, 0]), laws, planted=True)
+        found = attack_control(np.array([0, 2, 1, 1, 0, 0]), None, three, 5.0)
+        assert (found.result.guesses, found.result.correct) == (4, 3)
 
 
 def test_features_are_standardised_and_categories_counted() -> None:

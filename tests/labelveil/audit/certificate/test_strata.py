@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 import pytest
 
 from labelveil.audit.certificate.evidence import read_evidence
+from labelveil.audit.certificate.manifest_checks import channel_check
 from labelveil.audit.certificate.run import certificate
 from labelveil.audit.verdict import Verdict
+from labelveil.common.release.manifest import Manifest
 from tests.labelveil.audit.certificate.answers import Change, answered
+from tests.labelveil.audit.conftest import evidence_of
 
 
 def failed(folder: Path) -> set[str]:
@@ -40,9 +44,9 @@ def other_channel(data: dict[str, Any]) -> None:
     data["randomizers"][0]["channel"] = data["randomizers"][1]["channel"]
 
 
-def smaller_claim(data: dict[str, Any]) -> None:
+def smaller_claim(data: dict[str, Any], stratum: int = 2) -> None:
     small = {"kind": "pure", "adjacency": "replace-label", "unit": "record", "epsilon": "1/2"}
-    data["randomizers"][2]["guarantee"] = small
+    data["randomizers"][stratum]["guarantee"] = small
 
 
 def smaller_total(data: dict[str, Any]) -> None:
@@ -65,3 +69,14 @@ CONSISTENT, REBUILT = "manifest is consistent", "channel is a function of the no
 )
 def test_a_lie_about_a_stratum_is_caught(tmp_path: Path, change: Change, caught: set[str]) -> None:
     assert caught <= failed(answered(tmp_path / "release", change))
+
+
+def test_each_stratum_is_held_to_its_own_claim(tmp_path: Path) -> None:
+    """Not the worst one's: its channel claims no less than it spends."""
+    data = json.loads((answered(tmp_path / "release") / "manifest.json").read_bytes())
+    assert channel_check(evidence_of(Manifest.model_validate(data))).verdict is Verdict.PASS
+    for stratum in range(3):
+        changed = json.loads(json.dumps(data))
+        smaller_claim(changed, stratum)
+        found = channel_check(evidence_of(Manifest.model_validate(changed)))
+        assert found.verdict is Verdict.FAIL, stratum

@@ -16,7 +16,7 @@ import pytest
 from tests.bounded import DOORS, MOST_BYTES, MOST_SECONDS
 from tests.effort import effort
 
-SAMPLE = {"manifests": 5, "questions": 40, "configurations": 5, "populations": 3, "predictions": 8}
+SAMPLE = {"manifests": 3, "questions": 20, "configurations": 3, "populations": 3, "predictions": 5}
 MORE = {
     "manifests": (60, 400),
     "questions": (400, 20_000),

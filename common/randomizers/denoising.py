@@ -14,6 +14,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import scipy
@@ -29,6 +30,7 @@ _BEND = 0.3
 """Second differences of the log density well above this are kept: heaps and steps are real."""
 _REWEIGHTINGS = 6
 _NEWTON_STEPS = 60
+_HALVES = 0.5 ** np.arange(1, 12)[:, None]
 _TOTAL_WEIGHT = 100.0
 _LEAST_MASS = 0.02
 _LEAST_NOISE = 1e-3
@@ -179,7 +181,7 @@ class _Bends:
             all_bends.append(bends)
         return all_bends
 
-    @property
+    @cached_property
     def factors(self) -> dict[int, int]:
         """How far each cell of a difference is from its first, and what it is multiplied by."""
         if self.near == self.far:
@@ -188,17 +190,18 @@ class _Bends:
 
     def bent(self, theta: Floats) -> Floats:
         """Differences that begin at each cell; ``np.diff`` takes ten times as long."""
-        slopes = theta[self.far :] - theta[: -self.far]
-        return np.asarray(slopes[self.near :] - slopes[: -self.near])
+        slopes = theta[..., self.far :] - theta[..., : -self.far]
+        return np.asarray(slopes[..., self.near :] - slopes[..., : -self.near])
 
-    def cost(self, theta: Floats) -> float:
-        return float((self.weights * self.bent(theta) ** 2).sum())
+    def cost(self, theta: Floats) -> Floats:
+        """(…) cost of each (…, k) θ."""
+        return np.asarray(np.add.reduce(self.weights * self.bent(theta) ** 2, -1))
 
     def gradient(self, theta: Floats) -> Floats:
         """(k,) derivatives of half the cost."""
         bent, out = self.weights * self.bent(theta), np.zeros(theta.size)
         for at, times in self.factors.items():
-            out[at : at + bent.size] += times * bent
+            out[at : at + bent.size] += bent if times == 1 else times * bent
         return out
 
     @classmethod
@@ -222,9 +225,9 @@ class _Squared:
     tolerance, information, price, end_price = 1e-12, 1.0, _PRICE, _END_PRICE
 
     @staticmethod
-    def ratios(u: Floats) -> tuple[Floats, Floats]:
+    def ratios(u: Floats) -> tuple[Floats | float, Floats | float]:
         """r and w."""
-        return np.ones_like(u), np.ones_like(u)
+        return 1.0, 1.0
 
     @staticmethod
     def stiffness(cells: int) -> Floats:
@@ -242,7 +245,7 @@ class _Laplace(_Squared):
     tolerance, information, price, end_price = 1e-8, 2.0, 2.0, 10.0
 
     @staticmethod
-    def ratios(u: Floats) -> tuple[Floats, Floats]:
+    def ratios(u: Floats) -> tuple[Floats | float, Floats | float]:
         long = np.hypot(u, _SMOOTH)
         return (8**0.5 / (long + _SMOOTH)) ** 0.5, 2**0.5 / long
 
@@ -298,11 +301,12 @@ class _Fit:
         self.theta: Floats = np.log(np.maximum(smooth.reshape(-1), 0.2))
         self.floor = float(np.log(_LEAST_MASS / counts.size))
 
-    def misfit(self, masses: Floats, *, besides_total: bool = False) -> float:
-        """Squared distance of (k,) masses to what was observed."""
-        apart = (self.known @ masses - self.wanted)[besides_total:]
+    def misfit(self, masses: Floats, *, besides_total: bool = False) -> Floats:
+        """(…) squared distance of each (…, k) masses to what was observed."""
+        apart = (self.known @ masses[..., None] - self.wanted[:, None])[..., besides_total:, :]
         off = self.counts - masses
-        return float(((self.noise.ratios(off)[0] * off) ** 2).sum()) + float(apart @ apart)
+        own = np.add.reduce((self.noise.ratios(off)[0] * off) ** 2, -1)
+        return np.asarray(own + (apart.swapaxes(-1, -2) @ apart)[..., 0, 0])
 
     def projected(self) -> Floats:
         """(k,) probabilities of least misfit, by Newton's method on the dual.
@@ -367,7 +371,9 @@ class _Fit:
             estimate = masses(a)
             ratios, weights = self.noise.ratios(estimate - self.counts)
             moved = estimate[:, None] * basis
-            return np.concatenate([(weights / ratios)[:, None] * moved, self.known @ moved])
+            return np.concatenate(
+                [np.reshape(weights / ratios, (-1, 1)) * moved, self.known @ moved]
+            )
 
         best = scipy.optimize.least_squares(misfits, start, slopes, method="trf").x
         return masses(best), basis.shape[1] - 1
@@ -383,9 +389,10 @@ class _Fit:
     def _bends(self, theta: Floats) -> list[_Bends]:
         return _Bends.from_shape(self.shape, theta, self.ends, self.stiffness)
 
-    def _objective(self, theta: Floats, penalty: float, bends: Sequence[_Bends]) -> float:
+    def _objective(self, theta: Floats, penalty: float, bends: Sequence[_Bends]) -> Floats:
+        """(…) what is minimised, at each (…, k) θ."""
         cost = sum(each.cost(theta) for each in bends)
-        return 0.5 * (self.misfit(np.exp(theta)) + penalty * cost)
+        return np.asarray(0.5 * (self.misfit(np.exp(theta)) + penalty * cost))
 
     def _newton(self, penalty: float, bends: Sequence[_Bends]) -> None:
         damping = 1e-3
@@ -399,14 +406,17 @@ class _Fit:
             slopes = sum(each.gradient(self.theta) for each in bends)
             gradient = masses * residual + penalty * slopes
             own = weights * masses**2 + damping
-            step = -self._solve(masses, bands, own, gradient[:, None])[:, 0].clip(-2, 2)
-            for halving in range(12):
-                theta = np.maximum(self.theta + step * 0.5**halving, self.floor)
-                value = self._objective(theta, penalty, bends)
-                if value < current:
-                    break
-            else:
-                return
+            step = -self._solve(masses, bands, own, gradient[:, None])[:, 0]
+            step = np.minimum(np.maximum(step, -2.0), 2.0)
+            theta = np.maximum(self.theta + step, self.floor)
+            value = self._objective(theta, penalty, bends)
+            if not value < current:  # most often at the minimum: the halved steps all at once
+                thetas = np.maximum(self.theta + step * _HALVES, self.floor)
+                values = self._objective(thetas, penalty, bends)
+                lower = np.flatnonzero(values < current)
+                if not lower.size:
+                    return
+                theta, value = thetas[lower[0]], values[lower[0]]
             gained = current - value
             self.theta, current = theta, value
             damping = max(damping / 3, 1e-9)

@@ -39,6 +39,7 @@ from labelveil.common.mechanisms.interactive.targets import not_prior
 from labelveil.common.mechanisms.thresholdout import ReusableHoldout, Thresholdout
 from labelveil.common.randomizers import build_randomizer
 from labelveil.common.sole import Sole, Turn
+from tests.effort import one_in
 from tests.imports import import_name, modules, parsed
 
 EPSILON = Fraction(1, 2)
@@ -192,7 +193,7 @@ def drawn_from_a_key(secrets: Secrets, start: int) -> list[int]:
     return secrets.entropy().words("pool", start, 4).tolist()
 
 
-@pytest.mark.parametrize("kind", ["fork", "spawn"])
+@pytest.mark.parametrize("kind", one_in(2, ["fork", "spawn"]))
 def test_a_pool_draws_what_its_tasks_have_the_key_of(kind: str) -> None:
     """Rows of their own; and a task that is tried again draws the same."""
     entropy = system_entropy()

@@ -184,6 +184,7 @@ def test_what_is_released_is_served_and_learned_from(
     assert (files / "store" / "backup.tar").stat().st_uid == USER
 
 
+@pytest.mark.slow
 def test_a_mounted_secret_is_a_signing_key(files: Path) -> None:
     """A cluster mounts it as root's, for the group of the one user who runs here."""
     assert build(files, "secret").returncode == 0

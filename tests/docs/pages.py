@@ -7,7 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, chdir, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -186,8 +186,17 @@ def terminal(folder: Path) -> Iterator[Callable[[str], None]]:
         yield run
 
 
-def run_page(page: Page, folder: Path, *languages: str, before: Sequence[str] = ()) -> None:
-    """Run a page's blocks in order and in one folder; its Python is one notebook."""
+def run_page(
+    page: Page,
+    folder: Path,
+    *languages: str,
+    before: Sequence[str] = (),
+    instead: Mapping[str, str] | None = None,
+) -> None:
+    """Run a page's blocks in order and in one folder; its Python is one notebook.
+
+    ``instead`` is what is typed in the place of a line.
+    """
     example_data(folder)
     cells: dict[str, object] = {}
     with terminal(folder) as run, chdir(folder):
@@ -198,6 +207,6 @@ def run_page(page: Page, folder: Path, *languages: str, before: Sequence[str] = 
                 exec(compile(body, str(page), "exec"), cells)
             elif language == "console" and language in languages:
                 for line in typed(body):
-                    run(line)
+                    run((instead or {}).get(line, line))
             elif language == "toml" and "console" in languages:
                 run(body)

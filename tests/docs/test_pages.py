@@ -49,6 +49,14 @@ BEFORE = {
 }
 """What a page takes for done."""
 
+INSTEAD = {
+    "labelveil audit mechanism randomized-response --epsilon 1 --points 3": (
+        "labelveil audit mechanism randomized-response --epsilon 1 --points 3 --effort 0.1"
+    ),
+    "labelveil audit party": "labelveil audit party --help",  # test_the_real_labels_party runs it
+}
+"""What takes minutes, and what is typed in its place."""
+
 NOT_TYPED = {
     "CONTRIBUTING.md": "it builds and tests all of this",
     "deploy/RUNBOOK.md": "it needs a cluster; test_runbook.py types its first ten minutes",
@@ -146,7 +154,12 @@ def test_the_python_runs(page: Page, tmp_path: Path) -> None:
     if (page.typed or str(page) in SLOW) and str(page) not in NOT_TYPED
 ])  # fmt: skip
 def test_everything_runs_in_the_order_of_the_page(page: Page, tmp_path: Path) -> None:
-    run_page(page, tmp_path, "python", "console", before=BEFORE.get(str(page), ()))
+    before = BEFORE.get(str(page), ())
+    run_page(page, tmp_path, "python", "console", before=before, instead=INSTEAD)
+
+
+def test_what_is_typed_in_the_place_of_a_line_has_its_place() -> None:
+    assert {line for page in PAGES for line in page.typed} >= INSTEAD.keys()
 
 
 TERMS = re.findall(

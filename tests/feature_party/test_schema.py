@@ -324,7 +324,7 @@ def _columns(draw: st.DrawFn) -> list[str]:
     return cells[:120]
 
 
-@settings(max_examples=effort(10, 300))
+@settings(max_examples=effort(6, 300))
 @given(
     st.lists(_columns(), min_size=1, max_size=3),
     st.sampled_from(

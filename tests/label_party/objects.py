@@ -72,7 +72,7 @@ def serving() -> Iterator[Objects]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     objects.address = f"http://127.0.0.1:{server.server_port}"
     try:

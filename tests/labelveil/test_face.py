@@ -27,6 +27,7 @@ def test_the_import_loads_nothing() -> None:
     assert not loaded_by("import labelveil; dir(labelveil)") & set(HEAVY)
 
 
+@pytest.mark.slow
 def test_using_it_needs_neither_torch_nor_a_plot() -> None:
     loaded = loaded_by("import labelveil as lv\nfor name in lv.__all__: getattr(lv, name)")
     assert "polars" in loaded

@@ -196,7 +196,8 @@ def selection() -> Iterator[Case]:
             def choose(counts: Data, entropy: Entropy, made: NoisyMax = made) -> Hashable:
                 return made.draw(_array(counts), entropy.source("x"))
 
-            yield Case(NoisyMax, made.guarantee(3), choose, pairs, 3)
+            long = law == Law.LAPLACE and not monotone
+            yield Case(NoisyMax, made.guarantee(3), choose, pairs, 3, long=long)
         if law != Law.GAUSSIAN:
             ranks = ChooseRank(NoisyMax(law, TWO), 2)
 

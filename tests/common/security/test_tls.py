@@ -114,6 +114,7 @@ def knows_tls12_alone(folder: Path) -> Iterator[tuple[str, Path, list[str | None
         thread.join(20)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "first", one_in(2, [IMPORTING + CONNECTING, "import grpc\n" + IMPORTING + CONNECTING])
 )
@@ -140,6 +141,7 @@ def test_no_channel_and_no_server_is_made_where_tls12_would_be_taken(early: str)
     assert all("TLS 1.2" in line for line in said[:3]), said
 
 
+@pytest.mark.slow
 def test_who_asks_in_time_is_told_nothing() -> None:
     in_time = LATE.removeprefix("import grpc\n")
     for said in (python(in_time + OPENING), python(OPENING, **{VARIABLE: PSK})):

@@ -339,6 +339,7 @@ def test_a_server_that_stands_still_is_left_and_asked_again(
     assert read_release(tmp_path).labels.equals(world.release.labels)
 
 
+@pytest.mark.slow
 def test_a_deadline_ends_a_fetch_that_the_next_one_goes_on_with(
     world: World, files: CertificateFiles, tmp_path: Path
 ) -> None:

@@ -113,6 +113,7 @@ def test_run_does_everything(
     assert "<html" in (tmp_path / "report.html").read_text()[:200].lower()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_pictures")
 def test_run_submits_first_if_configured(
     data: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -99,10 +99,10 @@ def in_two_rounds(seed: int) -> tuple[Explained, float]:
 
 @pytest.mark.slow
 def test_intervals_cover_what_a_model_of_two_rounds_explains() -> None:
-    found = [in_two_rounds(seed) for seed in range(200)]
+    found = [in_two_rounds(seed) for seed in range(100)]
     for name in ("assumption_free", "share"):
         shares = [(getattr(told, name), truth) for told, truth in found]
         covered = sum(share.low <= truth <= share.high for share, truth in shares)
-        assert covered >= 184, f"{name}: {covered} of 200"  # fewer have chance .01 at 95 %
+        assert covered >= 89, f"{name}: {covered} of 100"  # fewer have chance .01 at 95 %
         assert np.median([share.high - share.low for share, _ in shares]) < 0.9
     assert np.median([truth for _, truth in found]) > 0.5

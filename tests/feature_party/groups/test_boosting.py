@@ -69,6 +69,7 @@ def test_they_count_for_three_tenths_and_are_saved(model: SumsModel, tmp_path: P
     assert again == pytest.approx(points, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_few_sums_teach_ridges_alone(
     answer: lv.PrivateSums, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,6 +28,7 @@ from labelveil.feature_party.join.shards import JoinedShards
 from labelveil.feature_party.join.tasks import CODE, ROW
 from labelveil.feature_party.training.in_memory import Prepared
 from labelveil.feature_party.training.streamed import PreparedShards
+from tests.effort import one_in
 from tests.feature_party.learn import prepare
 from tests.feature_party.worlds import SECRET, World, build_world
 
@@ -67,8 +68,10 @@ def _bytes(joined: JoinedShards) -> list[bytes]:
     return [path.read_bytes() for path in joined.shards]
 
 
-@pytest.mark.parametrize("keyed", [True, False])
-@pytest.mark.parametrize("kind", ["file", "directory", "partitions", "csv"])
+@pytest.mark.parametrize(
+    ("kind", "keyed"),
+    one_in(3, itertools.product(("file", "directory", "partitions", "csv"), (True, False))),
+)
 def test_every_event_gets_its_own_code(tmp_path: Path, keyed: bool, kind: str) -> None:
     world = build_world(tmp_path, rows=1500, keyed=keyed)
     table = _others_between(world) if keyed else pl.read_parquet(world.features)

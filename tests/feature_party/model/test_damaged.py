@@ -134,8 +134,8 @@ def test_any_other_damage_is_one_line_too(tmp_path: Path, whole: Files, of_trees
 
 @pytest.mark.slow
 def test_hundreds_of_damages_are_one_line(tmp_path: Path, whole: Files, of_trees: Files) -> None:
-    mutated(tmp_path, whole, 3, effort(300, 5000))
-    mutated(tmp_path, of_trees, 4, effort(300, 5000))
+    mutated(tmp_path, whole, 3, effort(150, 5000))
+    mutated(tmp_path, of_trees, 4, effort(150, 5000))
 
 
 def refused(tmp_path: Path, files: Files) -> str:

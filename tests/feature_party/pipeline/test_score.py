@@ -101,6 +101,7 @@ def test_sums_that_no_labels_have_tell_nothing(changed: dict[int, int]) -> None:
     assert read_score(PrivateSums(noisy, np.array(sums)), POINTS, JUDGED) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", one_in(2, ["errors", "gain"]))
 def test_a_model_without_errors_is_told_as_closely_as_noise_lets_it(kind: str) -> None:
     """Noise takes no errors at all below 0 in half of all answers: R² is then no closer to 1 than

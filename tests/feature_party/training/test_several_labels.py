@@ -56,6 +56,7 @@ def stages(folder: Path, division: Division, **training: object) -> Stages:
     return Stages(config, quiet=True, truth=TrueLabels(true_labels=folder / "truth.parquet"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_pictures")
 @pytest.mark.parametrize(
     "division",

@@ -296,6 +296,7 @@ def test_a_withdrawal_is_asked_about(
     assert "withdrawn" in shop.run("budget").out
 
 
+@pytest.mark.slow
 def test_nothing_is_asked_where_nothing_is_odd(
     shop: Party, on_terminal: Callable[..., tuple[int, bytes]]
 ) -> None:

@@ -114,6 +114,7 @@ def test_labels_come_back_at_the_positions_of_their_keys(world: World) -> None:
     assert world.client.fetch(described, start_row=100) == (b"", codes[100:])
 
 
+@pytest.mark.slow
 def test_two_bytes_a_row_from_257_outputs_on(world: World) -> None:
     world.submit(world.keys(*(f"event-{i}" for i in range(50))))
     assert world.party.release(**SUBMITTED | {"domain__step": 0.02}).code == 0

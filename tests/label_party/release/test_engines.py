@@ -84,6 +84,7 @@ def test_the_labels_own_keys(events: Path, tmp_path: Path) -> None:
     assert engines.with_engine(tmp_path / "other", chosen, InProcess()) == one
 
 
+@pytest.mark.slow
 def test_one_day_of_a_stream_and_csv(events: Path, tmp_path: Path) -> None:
     pl.read_parquet(events / "labels.parquet").with_columns(
         pl.when(pl.col("id") % 3 == 0).then(pl.lit("2024-06-02")).otherwise(pl.lit("2024-06-03"))

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import grpc
+import pytest
 
 from labelveil.common.wire import label_release_pb2 as wire
 from labelveil.label_party.events.submitted import Populations
@@ -66,6 +67,7 @@ def test_killed_at_every_step_of_a_submission(party: Party, patient: Experiments
     assert sorted(path.suffix or path.name for path in left) == [".json", ".keys", "lock"], left
 
 
+@pytest.mark.slow
 def test_the_server_killed_at_any_message_that_it_sends(
     party: Party, patient: Experiments, connect: Connect, tmp_path: Path
 ) -> None:

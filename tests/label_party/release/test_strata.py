@@ -27,6 +27,7 @@ from labelveil.common.release.limits import MANIFEST_BYTES
 from labelveil.common.release.manifest import Manifest, manifest_digest
 from labelveil.common.release.size import largest_manifest
 from labelveil.label_party.store.release_store import StoredRelease
+from tests.effort import one_in
 from tests.label_party.conftest import Party
 from tests.label_party.engines import in_memory, settings, with_engine
 
@@ -93,7 +94,7 @@ def test_an_auditor_builds_every_channel_again(shops: Party) -> None:
     assert verdicts["split of ε"] is Verdict.PASS
 
 
-@pytest.mark.parametrize("division", ["split", "joint"])
+@pytest.mark.parametrize("division", one_in(2, ["split", "joint"]))
 def test_several_labels_and_users_as_units(shops: Party, division: str) -> None:
     rows = np.arange(6_000)
     shops.write_labels(
@@ -208,6 +209,7 @@ def test_a_label_in_disguise_is_told_to_the_operator(shops: Party) -> None:
     assert "the strata tell" not in done.err
 
 
+@pytest.mark.slow
 def test_every_engine_makes_the_same_bytes(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()

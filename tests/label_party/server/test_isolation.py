@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from labelveil.common.security.pilot_certificates import Credentials
 from tests.common.security.keys import write_key
 from tests.label_party.conftest import Party
@@ -50,6 +52,7 @@ assert not {package(name) for name in sys.modules} & set(BLOCKED)
 """
 
 
+@pytest.mark.slow
 def test_release_and_serve_without_torch(party: Party, client_identity: Credentials) -> None:
     (party.folder / "client.pem").write_bytes(client_identity.certificate_pem)
     write_key(party.folder / "client.key", client_identity.key_pem)

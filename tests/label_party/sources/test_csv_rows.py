@@ -25,7 +25,7 @@ from labelveil.label_party.sources.csv_rows import (
 )
 from labelveil.label_party.sources.object_stores import Remote
 from labelveil.label_party.sources.tables import copy_as_parquet, read_columns
-from tests.effort import one_in
+from tests.effort import effort, one_in
 from tests.label_party.objects import serving
 from tests.label_party.sources.reading import read_events
 
@@ -114,7 +114,7 @@ def test_polars_and_the_line_by_line_reader_agree(encoding: str) -> None:
 @pytest.mark.parametrize("by_line", one_in(2, [1, 64]))
 def test_files_are_read_as_each_line_is(by_line: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_rows, "_BY_LINE_BYTES", by_line)
-    for seed in range(60):
+    for seed in range(effort(20, 600)):
         lines = generated(seed, 40)
         how = layout(roles=ROLES[seed % 5])
         ((frame, _),) = rows_of([lines], how)
@@ -226,7 +226,7 @@ def fronts(tail: bytes, front: bytes, wanted: list[str], holds: Holds) -> list[t
 
 
 @pytest.mark.parametrize("wanted", one_in(3, [FRONT_HEADER, ["key", "label"], ["user"]]))
-@pytest.mark.parametrize("by_line", [1, 1 << 15])
+@pytest.mark.parametrize("by_line", one_in(2, [1, 1 << 15]))
 def test_no_byte_of_a_label_changes_what_stands_in_front_of_it(
     by_line: int, wanted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,7 +239,7 @@ def test_no_byte_of_a_label_changes_what_stands_in_front_of_it(
             assert fronts(tail, front, wanted, "both") == usual, (front, tail[:20])
             assert fronts(tail, front, wanted, "labels") == usual, (front, tail[:20])
     draw = random.Random(5)
-    for _ in range(60):
+    for _ in range(effort(20, 600)):
         front = b",".join(b"".join(draw.choices(PIECES, k=draw.choice([1, 2]))) for _ in range(2))
         tail = b"".join(draw.choices([*PIECES, b","], k=draw.randrange(6)))
         usual = fronts(TAILS[0], front, wanted, "both")

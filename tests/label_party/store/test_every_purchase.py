@@ -13,6 +13,7 @@ import errno
 import random
 import re
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -20,13 +21,13 @@ import pytest
 from labelveil import label_party
 from labelveil.label_party.store.entries import EVALUATION
 from labelveil.label_party.store.release_store import Store
-from tests.effort import EXHAUSTIVE, effort, one_in
+from tests.effort import EXHAUSTIVE, effort, one_in, some_of
 from tests.faults import Ended, Experiments, Mode
 from tests.label_party.conftest import BODIES, Party
 from tests.label_party.fault_bodies import PURCHASES
 from tests.label_party.witness import Witness
 
-FEW, MANY = 2, effort(20, 60)
+FEW, MANY = 2, effort(12, 60)
 TWICE = ("watched", "question")
 """What buys something else first, which may be there when it starts again."""
 
@@ -91,8 +92,11 @@ def test_killed_at_some_steps(buyer: Buyer) -> None:
 
 @pytest.mark.slow
 @patience
-@pytest.mark.parametrize("mode", [Mode.KILL_BEFORE, Mode.KILL_TORN])
-@every_kind
+@pytest.mark.parametrize(
+    ("mode", "buyer"),
+    some_of(2, product((Mode.KILL_BEFORE, Mode.KILL_TORN), PURCHASES)),
+    indirect=["buyer"],
+)
 def test_killed_at_many_steps(buyer: Buyer, mode: Mode) -> None:
     killed = [buyer.buy(mode, nth).killed for nth in buyer.shuffled()]
     beyond = buyer.steps - buyer.least + 1  # steps that there may not be
@@ -134,7 +138,7 @@ def test_a_disk_that_is_full_for_a_moment(buyer: Buyer) -> None:
 @every_kind
 def test_a_disk_that_breaks_while_the_charge_is_written(buyer: Buyer) -> None:
     """A commit whose sync fails may count after all; its bytes must then still be there."""
-    step = 3 if buyer.kind in TWICE else effort(5, 1)
+    step = 3 if buyer.kind in TWICE else effort(9, 1)
     lines = fail(buyer, Mode.FAIL_FROM, errno.EIO, range(buyer.least // 2, buyer.steps + 1, step))
     assert any("the next start will find out" in line for line in lines)
     buyer.end()

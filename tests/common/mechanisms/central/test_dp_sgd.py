@@ -258,7 +258,7 @@ def test_ten_classes_and_what_only_hidden_layers_can() -> None:
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
-@pytest.mark.parametrize("hidden", [(), (3,)])
+@pytest.mark.parametrize("hidden", [pytest.param((), marks=pytest.mark.slow), (3,)])
 def test_a_step_whose_sample_is_empty_is_a_step(noise: Any, hidden: tuple[int, ...]) -> None:
     """With m = 1 a third of Poisson samples are: they release noise, as the guarantee says."""
     points = uniforms(4, 100, 2)

@@ -73,7 +73,7 @@ def _worst_neighbours(loss: Loss, n: int, ridge: float) -> float:
     return worst
 
 
-@pytest.mark.parametrize("ridge", [0.6, 2.0])
+@pytest.mark.parametrize("ridge", one_in(2, [0.6, 2.0]))
 @pytest.mark.parametrize("loss", LOSSES, ids=str)
 def test_no_neighbours_are_farther_apart_than_the_bound(loss: Loss, ridge: float) -> None:
     n = 3
@@ -151,7 +151,7 @@ def _worst_delta(loss: Loss, n: int, strong: float, sigma: float, epsilon: float
 
 @pytest.mark.parametrize("loss", [HuberHinge(), Huber(0.5)], ids=str)
 @pytest.mark.parametrize("epsilon", one_in(3, [0.2, 1.0, 4.0], first=1))
-@pytest.mark.parametrize("ridge", [1e-3, 3.0])
+@pytest.mark.parametrize("ridge", one_in(2, [1e-3, 3.0]))
 def test_gaussian_objective_perturbation_by_its_density(
     loss: Loss, epsilon: float, ridge: float
 ) -> None:

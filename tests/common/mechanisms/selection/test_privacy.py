@@ -36,6 +36,7 @@ from labelveil.common.mechanisms.selection import (
     pull_towards,
 )
 from tests.common.mechanisms.selection import laws
+from tests.effort import one_in
 from tests.statistics import outcomes_fit
 
 Counts = tuple[int, ...]
@@ -247,7 +248,7 @@ CASES: dict[str, Case] = {
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", one_in(2, CASES))
 def test_draws_follow_the_law(name: str) -> None:
     case = CASES[name]
     counts = (2, 6, 3, 1)[: case.candidates]
@@ -259,10 +260,9 @@ def test_draws_follow_the_law(name: str) -> None:
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     "name",
-    [
-        *("stable", "gaussian", "pulled", "fixed", "halved", "replaced", "limited"),
-        pytest.param("unlisted", marks=pytest.mark.slow),
-    ],
+    one_in(
+        2, ["stable", "gaussian", "pulled", "fixed", "halved", "replaced", "limited", "unlisted"]
+    ),
 )
 def test_whole_selectors_follow_their_laws(name: str) -> None:
     counts = (1, 9, 2, 0) if name == "limited" else (1, 9, 2)

@@ -114,6 +114,7 @@ class _Rule:
         return self._built[key]
 
 
+@pytest.mark.slow
 def test_the_exact_joint_audit() -> None:
     right, half = _Rule(raw=False), Fraction(1, 2)
     assert joint_audit(right, 2 / half).epsilon == pytest.approx(1.0, abs=1e-9)

@@ -36,6 +36,7 @@ from tests.labelveil.audit.twins import samplers as twins
 from tests.labelveil.audit.twins.library import SMALL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["rr-on-bins", pytest.param("randomized-thresholds", marks=pytest.mark.slow)]
 )

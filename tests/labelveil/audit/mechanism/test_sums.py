@@ -52,6 +52,7 @@ def found(trial: Trial, name: str) -> Check:
     return next(probe for probe in PROBES.fitting(trial) if probe.name == name)(trial)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("points", "epsilon"), one_in(2, [(2, 0.1), (5, 20.0)]))
 def test_right_sums_pass(points: int, epsilon: float) -> None:
     assert {*verdicts(own(points, epsilon)).values()} == {Verdict.PASS}
@@ -69,6 +70,7 @@ def test_the_worst_ratio_is_what_is_claimed() -> None:
     assert (check.bound, check.claimed) == (0.3, 0.3)
 
 
+@pytest.mark.slow
 def test_what_it_costs_is_said_without_starts_that_are_not_made() -> None:
     """Our own code is not loaded again for each start, and a callable is."""
     trial = Trial(SumsSubject(GROUP_SUMS, np.arange(2.0), 1.0), replace(SMALL, starts=100_000))

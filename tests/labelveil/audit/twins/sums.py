@@ -458,6 +458,7 @@ class NoiseIsKept(Sums):
     """Every start draws the same noise."""
 
     caught_by = "cold starts"
+    slow = True
 
     def noise(self, noisy: NoisySums, sums: Integers, labels: Floats, entropy: Entropy) -> Integers:
         return super().noise(noisy, sums, labels, seeded_entropy(0))

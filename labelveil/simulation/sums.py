@@ -52,8 +52,10 @@ def simulate_sums(
     stage: Stage,
     reference: Callable[[], Path] | None = None,
 ) -> SumsRun:
-    """Ask, answer and learn in rounds; score on the events kept; write predictions and report."""
+    """Ask, answer and learn in rounds; score on the events kept; write the model, predictions and
+    the report."""
     from labelveil.feature_party.groups.rounds import learn_in_rounds
+    from labelveil.feature_party.groups.saved import SavedSums, SumsFacts
     from labelveil.feature_party.groups.scoring import FEWEST, ScoreQuestion
     from labelveil.feature_party.pipeline.sums import facts_of, scored_facts
     from labelveil.feature_party.report.sums import SumsReport, write_sums_report
@@ -74,14 +76,14 @@ def simulate_sums(
     def answer(rows: Indices, question: GroupQuestion) -> PrivateSums:
         return group_sums(truth[training[rows]], question, epsilon=settings.epsilon)
 
-    shares = settings.shares or [1.0]
+    shares, stated = settings.shares or [1.0], Stated.of(inputs.columns)
     rounds = learn_in_rounds(
         table[training],
         lattice,
         settings.epsilon,
         answer,
         shares=shares,
-        stated=Stated.of(inputs.columns),
+        stated=stated,
         seed=settings.seed,
     )
     with warnings.catch_warnings(record=True) as caught:
@@ -102,6 +104,17 @@ def simulate_sums(
             np.random.default_rng(settings.seed),
             model.miss,
         )
+        facts = SumsFacts(
+            releases=(),  # sums in this process have no manifest
+            events=training.size,
+            mean=float(predictions[training].mean()),
+            columns=str(stated),
+            seed=settings.seed,
+            key=inputs.key,
+            label=label.column,
+            warnings=tuple(said),
+        )
+        SavedSums(model, facts).save(workspace.model)
         score = asked.score(group_sums(truth[held], asked.question, epsilon=settings.epsilon))
         grid = Grid.from_count(label.lower, label.upper, lattice.steps + 1)
         moved = grid.moved(truth)

@@ -18,6 +18,7 @@ import labelveil as lv
 from labelveil.commands.cli import main
 from labelveil.common.errors import DataError, LabelveilError
 from labelveil.common.mechanisms.group_sums import NO_GROUP
+from labelveil.feature_party.groups.saved import load_trained
 from labelveil.feature_party.model.encoding import Encoder
 from labelveil.feature_party.schema import Stated
 from labelveil.feature_party.training.holdout import draw_holdout
@@ -70,6 +71,12 @@ def test_sums_teach_a_model_that_true_labels_score(events: Path, run_command: Ru
     assert [asked["events"] for asked in metrics["rounds"]] == [800, 1200]
     assert metrics["rounds"][0]["offsets"] == 1
     assert metrics["rounds"][1]["offsets"] > 1
+    # the model that is left predicts what is written
+    saved = load_trained(events / "out" / "model")
+    assert [*saved.by_label] == ["y"]
+    again = saved.predict(pl.read_parquet(events / "features.parquet"))["prediction"]
+    written = pl.read_parquet(events / "out" / "predictions.parquet")["prediction"]
+    assert again.to_numpy() == pytest.approx(written.to_numpy(), rel=1e-9)
     # the error that is stated is that of the predictions that are written
     predicted = pl.read_parquet(events / "out" / "predictions.parquet")
     assert predicted["key"].to_list() == [f"e{i}" for i in range(ROWS)]

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 import torch
 
 from labelveil.common.arrays import Floats, Indices
@@ -444,6 +445,11 @@ class RidgeFit:
             axes = axes[:, -_DIRECTIONS:]
             unknown = torch.linalg.solve_triangular(factor.T, axes, upper=True)
             unknown = unknown * self._sizes[:, None] * self.range
+            # the mean of this and of one constant, by how likely the sums are under each
+            share = float(scipy.special.expit(evidence - constant))
+            average = float(features.double().mean(dim=0) @ coefficients)
+            coefficients = share * coefficients
+            coefficients[0] += (1 - share) * average
         return Ridge(
             self.log_scales.detach().exp(),
             self.frequencies,

@@ -138,7 +138,7 @@ def test_a_disk_that_is_full_for_a_moment(buyer: Buyer) -> None:
 @every_kind
 def test_a_disk_that_breaks_while_the_charge_is_written(buyer: Buyer) -> None:
     """A commit whose sync fails may count after all; its bytes must then still be there."""
-    step = 3 if buyer.kind in TWICE else effort(9, 1)
+    step = 3 if buyer.kind in TWICE else effort(5, 1)
     lines = fail(buyer, Mode.FAIL_FROM, errno.EIO, range(buyer.least // 2, buyer.steps + 1, step))
     assert any("the next start will find out" in line for line in lines)
     buyer.end()

@@ -90,7 +90,7 @@ def test_sums_teach_a_model_that_true_labels_score(events: Path, run_command: Ru
     assert 0 < metrics["estimated_r2_low"] < metrics["estimated_r2"] <= metrics["estimated_r2_high"]
     assert metrics["verdict"] == "better"
     assert {path.name for path in (events / "out").iterdir()} == {
-        "metrics.json", "predictions.parquet", "report.html"
+        "metrics.json", "model", "predictions.parquet", "report.html"
     }  # fmt: skip
     page = (events / "out" / "report.html").read_text()
     assert "What was asked" in page
@@ -225,6 +225,12 @@ class Learned:
         self.asked: list[np.ndarray[Any, Any]] = []
         self.encoder = SimpleNamespace(encode=lambda table: table)
         self.pages: list[Any] = []
+        self.saved: list[tuple[Any, Path]] = []
+
+        def save(saved: Any, folder: Path) -> None:
+            self.saved.append((saved.facts, folder))
+
+        monkeypatch.setattr("labelveil.feature_party.groups.saved.SavedSums.save", save)
 
         def learn(*given: Any, **named: Any) -> Iterator[Any]:
             self.given = {**dict(enumerate(given)), **named}
@@ -295,6 +301,9 @@ def test_a_run_of_sums_asks_of_the_training_events_and_scores_the_others(
     assert written["key"].to_list() == [f"e{i}" for i in range(ROWS)]
     assert written["prediction"].unique().to_list() == [40.0]
     assert json.loads((events / "out" / "metrics.json").read_text()) == metrics
+    ((facts, folder),) = learned.saved
+    assert (folder, facts.events, facts.key) == (events / "out" / "model", training.size, "id")
+    assert (facts.label, facts.mean, facts.warnings) == ("y", 40.0, ("round 1",))
     ((path, page),) = learned.pages
     assert (path, outcome.report) == ((events / "out" / "report.html"),) * 2
     assert (page.label, page.lattice) == ("y", lattice)

@@ -142,18 +142,23 @@ def _look(
     report: Report,
     before: Mapping[str, str],
     *,
+    again: bool = True,
     quiet: bool,
     stop: Stop | None,
     confirm: Confirm,
 ) -> tuple[int, dict[str, str]]:
     """Release what there is; return how many epochs, and which were refused, and why.
 
-    Those that were refused ``before`` are tried last: whoever submits one delays no other.
+    Those that were refused ``before`` are tried ``again``, or not, and last: whoever submits one
+    delays no other.
     """
     store, done, refused = Store(config.store.directory), 0, dict[str, str]()
     for epoch in sorted(_waiting(config, store), key=lambda epoch: epoch in before):
         if stop is not None and stop.is_set():
             return done, {**before, **refused}
+        if epoch in before and not again:
+            refused[epoch] = before[epoch]
+            continue
         try:
             outcome = _release(config.at(epoch), store, quiet, confirm)
         except DryRunEnded:
@@ -232,10 +237,15 @@ def keep_releasing(
     whatever reason, stays to be released, and those after it are, meanwhile. The operator is told
     of a refusal once, and again when its reason is another.
     """
-    refused, unread = dict[str, str](), ""
+    refused, unread, seconds, looks = dict[str, str](), "", seconds_between_looks(config), 0
+    # what is submitted in vain has labels read again no more often than what lands by itself
+    often = round(_BY_ITSELF / seconds) if config.watch.interval == "auto" else 1
     while not stop.is_set():
+        again, looks = looks % often == 0, looks + 1
         try:
-            _, now = _look(config, report, refused, quiet=quiet, stop=stop, confirm=confirm)
+            _, now = _look(
+                config, report, refused, again=again, quiet=quiet, stop=stop, confirm=confirm
+            )
             for epoch, line in now.items():
                 if refused.get(epoch) != line:
                     say(f"error: epoch {epoch!r}: {line}")
@@ -247,7 +257,7 @@ def keep_releasing(
             if line != unread:
                 say(f"error: {line}")
             unread = line
-        stop.wait(seconds_between_looks(config))
+        stop.wait(seconds)
 
 
 def seconds_between_looks(config: LabelPartyConfig) -> float:

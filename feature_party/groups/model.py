@@ -131,11 +131,13 @@ class SumsModel:
         inputs = columns_of(encoder, encoder.encode(table))
         ends = lattice.lower, lattice.upper
         ridges = []
+        constant: float | None = None
         for ridge, along in enumerate(_ALONG):
             number, found = len(_ALONG) * seed + ridge, list[Ridge]()
             for start in _STARTS:
                 fit = RidgeFit(inputs, data, *ends, number, start, beside, along)
-                found.append(fit.run())
+                constant = fit.constant_evidence() if constant is None else constant
+                found.append(fit.run(constant))
                 if found[-1].gain >= _FOUND:
                     break
             ridges.append(max(found, key=lambda each: each.gain))

@@ -31,9 +31,11 @@ import torch
 
 from labelveil.common.arrays import Floats, Indices
 from labelveil.feature_party.groups.codes import CodeRows
-from labelveil.feature_party.groups.law import SumRows
+from labelveil.feature_party.groups.law import SumRows, as_normal
 
 FEATURES = 300
+_WEIGHINGS = 4
+"""How often sums are weighed by how far they are off, before coefficients are final."""
 STEPS, STEPS_AGAIN = 45, 20
 _RATE = 0.1
 _EVENTS, _CELLS = 40_000, 2_000_000
@@ -237,6 +239,7 @@ class RidgeFit:
         # an offset is what was once predicted; where labels are not clipped it does not matter
         self.first_predictions = np.full(len(inputs), np.nan)
         self.first_predictions[data.rows] = data.offsets
+        self.far: Floats | None = None  # (G,) how far sums are from predicted ones
         self.codes = codes
         self.all_codes = self.few_codes = torch.arange(0 if codes is None else codes.rows.size)
         if codes is not None:
@@ -250,16 +253,17 @@ class RidgeFit:
         """
         if constant is None:
             constant = self.constant_evidence()
-        self.predictions = self.first_predictions
+        self.predictions, self.far = self.first_predictions, None
         some = len(self._picked()) < self.data.groups.size
-        again = some or self.codes is not None or not self.data.open_ended.all()
+        weighed = not self.data.open_ended.all()
+        again = some or weighed or self.codes is not None
         for steps in (STEPS, STEPS_AGAIN, 0) if again else (STEPS,):
             picked = self._picked()
             self._linearize(picked)
             self._learn(steps, picked)
             self._learn_deviation(picked)
             self._linearize()
-            ridge = self._solved(constant)
+            ridge = self._solved(constant, weighed)
             self.predictions = ridge.predict(self.inputs.numpy())
         return ridge
 
@@ -282,13 +286,22 @@ class RidgeFit:
         rest = (self.data.sums - self.data.by_group(mean - linear)) / self.range
         self.targets = torch.as_tensor(rest)
         self.slopes = torch.as_tensor(slope, dtype=torch.float32)
-        noise = self.data.by_group(variance) + self.data.noise
-        self.variance = torch.as_tensor(noise / self.range**2)
+        self.within = self.data.by_group(variance) / self.range**2
+        self._weigh()
         if self.codes is not None:
             near = self.predictions[self.codes.rows]
             seen, variance, likelier = self.codes.seen(near, deviation)
             told = seen / self.range, variance / self.range**2, likelier
             self.seen, self.seen_variance, self.likelier = map(torch.as_tensor, told)
+
+    def _weigh(self) -> None:
+        """Sums as normal numbers: of their own variance, or of one by how far they are off."""
+        noise, more = self.data.noise / self.range**2, 0.0
+        variance = self.within + noise
+        if self.far is not None:
+            variance, likelier = as_normal(self.far, self.within, noise)
+            more = float(likelier.sum())
+        self.variance, self.sums_likelier = torch.as_tensor(variance), more
 
     def _learn_deviation(self, picked: torch.Tensor) -> None:
         """Take the deviation under which the sums are likeliest, clipped ones included."""
@@ -317,7 +330,7 @@ class RidgeFit:
     def constant_evidence(self) -> float:
         """Log of the sums' likelihood if predictions were one constant, at its best deviation."""
         found = []
-        self.predictions = self.first_predictions
+        self.predictions, self.far = self.first_predictions, None
         for self.deviation in _DEVIATIONS:
             self._linearize()
             whitened, size = self.targets.numpy(), self.variance.numpy()
@@ -430,7 +443,7 @@ class RidgeFit:
             pulled.addmm_(matrix.T, targets[:, None])
             fit += float(targets.square().sum())
             sizes += float(torch.log(deviations).sum())
-        likelier = sum(float(self.likelier[part].sum()) for part, _ in coded)
+        likelier = self.sums_likelier + sum(float(self.likelier[part].sum()) for part, _ in coded)
         factor = torch.linalg.cholesky(inner)
         mean = torch.cholesky_solve(pulled, factor)
         log_det = 2 * (float(torch.log(torch.diagonal(factor)).sum()) + sizes)
@@ -487,11 +500,18 @@ class RidgeFit:
         width = self.inputs.shape[1] + FEATURES
         return torch.cat([torch.ones(1), self.logs[0].exp().expand(width)]).double()
 
-    def _solved(self, constant: float) -> Ridge:
+    def _solved(self, constant: float, weighed: bool) -> Ridge:
         sample = self.inputs[:: -(-len(self.inputs) // _SAMPLE)]
         with torch.no_grad():
             sums = self._summed(self._part(torch.arange(self.data.groups.size)))
             coded = self._of_codes(self._parts_of_codes(self.all_codes))
+            for _ in range(_WEIGHINGS if weighed else 0):
+                _, factor, mean = self._evidence(sums, coded)
+                (matrix, targets, deviations), *_ = self._whitened(sums, coded)
+                unsure = torch.linalg.solve_triangular(factor, matrix.T, upper=False)
+                off = (targets - (matrix @ mean)[:, 0]).square() + unsure.square().sum(dim=0)
+                self.far = (deviations * off.sqrt()).numpy()
+                self._weigh()
             evidence, factor, mean = self._evidence(sums, coded)
             coefficients = self._sizes * mean[:, 0]
             features = features_of(

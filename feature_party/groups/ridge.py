@@ -500,12 +500,12 @@ class RidgeFit:
         width = self.inputs.shape[1] + FEATURES
         return torch.cat([torch.ones(1), self.logs[0].exp().expand(width)]).double()
 
-    def _solved(self, constant: float, weighed: bool) -> Ridge:
+    def _solved(self, constant: float, around: bool) -> Ridge:
         sample = self.inputs[:: -(-len(self.inputs) // _SAMPLE)]
         with torch.no_grad():
             sums = self._summed(self._part(torch.arange(self.data.groups.size)))
             coded = self._of_codes(self._parts_of_codes(self.all_codes))
-            for _ in range(_WEIGHINGS if weighed else 0):
+            for _ in range(_WEIGHINGS if around else 0):
                 _, factor, mean = self._evidence(sums, coded)
                 (matrix, targets, deviations), *_ = self._whitened(sums, coded)
                 unsure = torch.linalg.solve_triangular(factor, matrix.T, upper=False)

@@ -71,7 +71,7 @@ _FOUND = 3.0
 """By how much sums must be likelier, in logarithms, than if predictions were one constant, for no
 other start to be tried."""
 _SHOWN = 5.0
-"""And for them to show that a column matters. 40 sums of noise alone exceeded 3 in two of 86 fits,
+"""And for them to show that a column matters. 40 sums of noise alone exceeded 3 in two of 100 fits,
 and in one of twelve others, 4.6 in one, and 5 in none. The sums are exp(4.6) times as likely under
 a ridge that was named beforehand in no more than one of a hundred."""
 _TREES, _LEAST_SUMS = 0.3, 150

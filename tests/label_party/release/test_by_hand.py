@@ -476,27 +476,32 @@ def test_submitted_populations_are_looked_for_every_minute(
     assert watch.seconds_between_looks(config) == seconds
 
 
+@pytest.mark.parametrize(
+    ("interval", "expected"),
+    [("auto", "bdacbda"), (60.0, 5 * "b" + "dab" + 54 * "bda" + "cbda")],
+)
 def test_what_is_submitted_in_vain_is_read_again_once_an_hour(
-    party: Party, monkeypatch: pytest.MonkeyPatch
+    party: Party, monkeypatch: pytest.MonkeyPatch, interval: object, expected: str
 ) -> None:
-    """Others are looked for meanwhile; each try reads all labels."""
+    """Others are looked for meanwhile, and before it; each try reads all labels."""
     tried: list[str] = []
 
     def refuse(config: Any, *rest: object) -> Any:
         tried.append(config.data.epoch)
         raise DataError("no")
 
-    waiting, waits = ["a"], list[float]()
+    waiting, waits = ["b"], list[float]()
     monkeypatch.setattr(watch, "_release", refuse)
     monkeypatch.setattr(watch, "_waiting", lambda config, store: list(waiting))
 
     def wait(seconds: float) -> None:
         waits.append(seconds)
-        if len(waits) == 5:
-            waiting.append("b")
+        waiting.extend({5: "da", 60: "c"}.get(len(waits), ""))
 
     stop: Any = SimpleNamespace(is_set=lambda: len(waits) == 61, wait=wait)
-    config = party.config(data__population="submitted", privacy__epochs="disjoint")
+    config = party.config(
+        data__population="submitted", privacy__epochs="disjoint", watch__interval=interval
+    )
     watch.keep_releasing(config, lambda x: None, lambda line: None, stop)
-    assert tried == ["a", "b", "a", "b"]
+    assert "".join(tried) == expected
     assert set(waits) == {60.0}

@@ -215,10 +215,10 @@ def test_what_to_ask_follows_from_events_and_epsilon(
 
 
 class Learned:
-    """In place of a model that rounds of sums have taught: what it was given, and 40 of all."""
+    """In place of a model that rounds of sums have taught: what it was given, 40 or 44 of all."""
 
     miss = 7.0
-    points = 40.0
+    points = np.where(np.arange(ROWS) % 3 == 0, 44.0, 40.0)
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
         self.given: dict[str, Any] = {}
@@ -242,7 +242,8 @@ class Learned:
             self.asked.append(np.asarray(labels))
             return SimpleNamespace(question=question, epsilon=epsilon)
 
-        def score(self: Any, answer: Any) -> Any:
+        def score(question: Any, answer: Any) -> Any:
+            self.scored = question
             return answer.epsilon
 
         for name, value in {
@@ -258,13 +259,13 @@ class Learned:
             monkeypatch.setattr(name, value)
 
     def distributions(self, table: pl.DataFrame) -> Any:
-        return SimpleNamespace(points=np.full(table.height, self.points))
+        return SimpleNamespace(points=self.points[: table.height])
 
 
 def test_a_run_of_sums_asks_of_the_training_events_and_scores_the_others(
     events: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the model is: what rounds are given, and the figures of one that always says 40."""
+    """Whatever the model is: what rounds are given, and the figures of one that says 40 or 44."""
     learned = Learned(monkeypatch, rounds=2)
     settings = settings_of(events, seed=4, holdout=0.3, epsilon=0.5)
     outcome = run_simulation(settings)
@@ -291,19 +292,22 @@ def test_a_run_of_sums_asks_of_the_training_events_and_scores_the_others(
         "labels_between": int((np.abs(between - np.rint(between)) > 1e-9).sum()),
         "warnings": ["round 1"],  # those of the last model
     }  # fmt: skip
-    assert metrics["test_mse"] == pytest.approx(np.mean((truth[held] - 40) ** 2))
-    assert metrics["test_mae"] == pytest.approx(np.mean(np.abs(truth[held] - 40)))
+    points, reference = learned.points, learned.points[training].mean()
+    assert learned.scored.points.tolist() == points[held].tolist()
+    assert set(learned.scored.reference.tolist()) == {reference}
+    assert metrics["test_mse"] == pytest.approx(np.mean((truth - points)[held] ** 2))
+    assert metrics["test_mae"] == pytest.approx(np.mean(np.abs(truth - points)[held]))
     mean = truth[training].mean()
     assert metrics["constant_mse"] == pytest.approx(np.mean((truth[held] - mean) ** 2))
     assert {"prepare", "round_1", "round_2", "score"} == set(metrics["timings"])
     assert "nonprivate_mse" not in metrics
     written = pl.read_parquet(events / "out" / "predictions.parquet")
     assert written["key"].to_list() == [f"e{i}" for i in range(ROWS)]
-    assert written["prediction"].unique().to_list() == [40.0]
+    assert written["prediction"].to_list() == points.tolist()
     assert json.loads((events / "out" / "metrics.json").read_text()) == metrics
     ((facts, folder),) = learned.saved
     assert (folder, facts.events, facts.key) == (events / "out" / "model", training.size, "id")
-    assert (facts.label, facts.mean, facts.warnings) == ("y", 40.0, ("round 1",))
+    assert (facts.label, facts.mean, facts.warnings) == ("y", reference, ("round 1",))
     ((path, page),) = learned.pages
     assert (path, outcome.report) == ((events / "out" / "report.html"),) * 2
     assert (page.label, page.lattice) == ("y", lattice)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -139,7 +140,8 @@ def test_events_in_several_parts_are_each_in_their_own_group(
 ) -> None:
     in_parts(monkeypatch, 77)
     world.submit(encode_question(EDGES[name]))
-    _, sums = released(world, **SURE)
+    manifest, sums = released(world, **SURE)
+    assert manifest.population.digest == hashlib.sha256(world.keys()).hexdigest()
     assert (np.abs(sums - by_hand(EDGES[name])) <= EDGES[name].spans).all()
 
 

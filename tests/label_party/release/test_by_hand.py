@@ -82,21 +82,18 @@ def test_epochs_are_what_stands_in_the_place_of_names(party: Party) -> None:
         watch.arrived(party.config(data__labels="days/s-{epoch}.csv", data__date="day"))
 
 
-def test_a_day_has_arrived_once_it_is_over(party: Party) -> None:
+def test_a_day_has_arrived_once_it_is_over(party: Party, monkeypatch: pytest.MonkeyPatch) -> None:
     today = datetime.now(UTC).date()
     days = [str(today + timedelta(days=n)) for n in (-2, -1, 0, 1)]
     party.write_labels({"key": ["a", "b"], "label": [1, 2], "day": [days[1], days[2]]})
     party.write_population({"key": list("abcd"), "day": days})
     assert watch.arrived(party.config(data__date="day")) == days[:2]
-    assert [
-        watch._is_day(x) for x in ("2024-06-01", "2024-6-1", "20240601", "2024-13-01", "x")
-    ] == [
-        True,
-        False,
-        False,
-        False,
-        False,
-    ]
+    # a submitter may name what it likes
+    named = ["2024-06-01", "2024-6-1", "20240601", "2024-13-01", "x", *days]
+    monkeypatch.setattr(watch.Populations, "epochs", lambda self, data_set: named)
+    asked = {"data__population": "submitted", "privacy__epochs": "disjoint"}
+    assert watch.arrived(party.config(**asked, data__date="day")) == ["2024-06-01", *days[:2]]
+    assert watch.arrived(party.config(**asked)) == named
 
 
 def looks(

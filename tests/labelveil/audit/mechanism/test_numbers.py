@@ -552,6 +552,18 @@ def test_noise_of_groups_is_judged_by_its_law(name: str) -> None:
         assert constant.verdict is FAIL
 
 
+def test_of_many_pairs_of_groups_some_agree_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two groups with one sign in 16 answers: of so many pairs, on either side."""
+    signs = np.random.default_rng(0).choice([-1, 1], (16, 400))
+    signs[:, 1] = signs[:, 0]
+    monkeypatch.setattr(sums, "_noise", lambda s, q, run: (signs[run, : q.half_widths.size], None))
+    check = judged(sums.shared_noise_check, lambda found, labels: found)
+    groups = int(check.tried.partition("noise on ")[2].partition(" ")[0])
+    chance = 2 * groups * (groups - 1) / 2 / 2**16
+    assert 0.01 < chance < 1
+    assert f"16 of 16 agree, which has probability at most {chance:.3g} in all" in check.found
+
+
 def test_calls_are_timed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock that goes by what is asked: label 2 takes longest, label 1 the least."""
     now = [0]

@@ -42,17 +42,20 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SumStages]:
         "data": {"features": folder / "features.parquet", "key": "key"},
         "output": {name: folder / file for name, file in output.items()},
     }
-    stated = SimpleNamespace(
-        labels=[SimpleNamespace(name="y")],
-        data_set="d",
-        epoch="1",
-        privacy=SimpleNamespace(requested_epsilon=EPSILON),
+    stated, less = (
+        SimpleNamespace(
+            labels=[SimpleNamespace(name="y")],
+            data_set="d",
+            epoch="1",
+            privacy=SimpleNamespace(requested_epsilon=epsilon),
+        )
+        for epsilon in (EPSILON, EPSILON / 2)
     )
     asked = lv.ask_groups(table[:TAUGHT].drop("key"), epsilon=EPSILON, lower=0, upper=10)
     sums = lv.group_sums(np.clip(5 + 2 * x[:TAUGHT], 0, 10), asked, epsilon=EPSILON)
     taught = Sums(np.arange(TAUGHT), sums, "ab", EPSILON)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SumStages, "manifests", [stated])
+        patch.setattr(SumStages, "manifests", [stated, less])
         yield SumStages(FeaturePartyConfig.model_validate(sections), quiet=True, _answers=[taught])
 
 
@@ -107,6 +110,7 @@ def evaluated(stages: SumStages, *noise: float) -> dict[str, Any]:
     answer = PrivateSums(noisy, noisy.question.sums(places) + moved)
     stages.answers[1:] = [Sums(rows, answer, "cd", EPSILON)]
     metrics = stages.evaluate(model)
+    assert metrics["epsilon"] == EPSILON  # the most that a label spends
     assert json.loads(stages.config.output.metrics.read_text("utf-8")) == metrics
     return metrics
 

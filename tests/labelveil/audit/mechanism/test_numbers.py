@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -538,6 +538,21 @@ def test_noise_is_drawn_again_and_its_variance_summed() -> None:
     assert (shared.verdict, shared.bound, shared.found) == (PASS, 0.0, "None is shared.")
     assert shared.tried.startswith("9 questions") or shared.tried.startswith("8 questions")
     assert "the bounds, ε) were answered" in shared.tried
+
+
+def test_questions_that_may_share_no_noise_differ_in_all_that_a_question_says() -> None:
+    lattice = Lattice(0.0, 10.0, 20)
+    columns = {"levels": np.arange(9) % 2, "weights": np.arange(9) - 4, "squares": 1}
+    question = GroupQuestion(lattice, np.arange(9) % 3, np.full(3, 4), np.array([0, 7]), **columns)
+    others = [other for _, other in sums._others(question)]
+    assert len({question.digest, *(other.digest for other in others)}) == 1 + len(others)
+    differ = {
+        field.name
+        for field in fields(GroupQuestion)
+        for other in others
+        if not np.array_equal(getattr(other, field.name), getattr(question, field.name))
+    }
+    assert differ == {field.name for field in fields(GroupQuestion)}
 
 
 @pytest.mark.parametrize("name", ["noise_law_check", "shared_noise_check"])

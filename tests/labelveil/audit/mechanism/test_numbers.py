@@ -25,6 +25,7 @@ from labelveil.audit.mechanism.subject import (
 from labelveil.audit.mechanism.trial import SOME, Sizes, Trial
 from labelveil.audit.power import rarest_event, rarest_seen
 from labelveil.audit.verdict import Check, Verdict
+from labelveil.common.arrays import Words
 from labelveil.common.entropy import Entropy, seeded_entropy, system_entropy
 from labelveil.common.errors import ConfigError
 from labelveil.common.mechanisms.group_sums import NO_GROUP, GroupQuestion, Lattice, NoisySums
@@ -513,7 +514,7 @@ def test_what_is_wrong_with_sums_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "all 0 data sets" in refused.tried
 
 
-def test_noise_is_drawn_again_and_its_variance_summed() -> None:
+def test_noise_is_drawn_again_and_its_variance_summed(monkeypatch: pytest.MonkeyPatch) -> None:
     right = judged(sums.exact_noise_check, lambda found, labels: found)
     assert right.verdict is PASS
     assert right.found.startswith("It is the same; the variances differ by ")
@@ -538,6 +539,25 @@ def test_noise_is_drawn_again_and_its_variance_summed() -> None:
     assert (shared.verdict, shared.bound, shared.found) == (PASS, 0.0, "None is shared.")
     assert shared.tried.startswith("9 questions") or shared.tried.startswith("8 questions")
     assert "the bounds, ε) were answered" in shared.tried
+
+    class OneInCommon(sums.RecordedEntropy):
+        def words(self, stream: str, start: int, count: int) -> Words:
+            self.drawn.add("common")
+            return super().words(stream, start, count)
+
+    monkeypatch.setattr(sums, "RecordedEntropy", OneInCommon)
+    some = judged(sums.two_questions_check, lambda found, labels: found)
+    assert (some.verdict, some.bound) == (FAIL, math.inf)
+
+
+def test_noise_that_is_always_even_is_told_from_chance() -> None:
+    """Of 3 cells, four primes and twenty kinds of groups one is so once in a million."""
+    q = math.exp(-1 / 6.0)
+    even = (1 + q * q) / (1 + q) ** 2
+    enough = math.ceil(math.log(1e-6 / (3 * 4 * 20)) / math.log(even))
+    for answers, found in ((enough, True), (enough - 1, False)):
+        noise = np.tile([[2, 1, 5]], (answers, 1)) + 2 * (np.arange(answers) % 7)[:, None]
+        assert bool(sums._coarse(noise, "one", 6.0)) is found
 
 
 def test_questions_that_may_share_no_noise_differ_in_all_that_a_question_says() -> None:

@@ -152,7 +152,9 @@ def _rounds(report: SumsReport) -> Section:
     ):
         noise = float(np.median(answer.deviations / np.maximum(answer.question.sizes, 1)))
         counts = f"{asked['events']:,}", f"{asked['groups']:,}", f"{asked['offsets']:,}"
-        rows.append((str(place), *counts, f"± {number(noise)}", f"{asked['question_bits']:.1f}"))
+        rows.append(
+            (str(place), *counts, f"±\u00a0{number(noise)}", f"{asked['question_bits']:.1f}")
+        )
     text = (
         "Labels are summed over groups of events that are alike, and noise is paid for once a"
         " group. From the second round on what is left of labels after a prediction, the offset, is"

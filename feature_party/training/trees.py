@@ -8,9 +8,7 @@ rounds together, and the loss of the rows left out, pooled over the folds, says 
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -65,33 +63,11 @@ class _Size:
 _SMALL, _LARGE = _Size(12, 6, 30.0), _Size(24, 8, 5.0)
 
 
-_OTHER_INTERFACES = ("dask", "matplotlib", "pandas", "pyarrow", "sklearn")
-"""What LightGBM loads if it is there, for interfaces that nothing here uses: over a second of CPU,
-as long as all its trees of a few thousand events take."""
-
-
-@contextmanager
-def _plain() -> Iterator[None]:
-    """Let LightGBM be imported without other interfaces; who imports it later gets all of it."""
-    if "lightgbm" in sys.modules:
-        yield
-        return
-    absent = [name for name in _OTHER_INTERFACES if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]
-    try:
-        yield
-    finally:
-        own = [name for name in sys.modules if name.partition(".")[0] == "lightgbm"]
-        for name in (*absent, *own):
-            sys.modules.pop(name, None)
-
-
 @cache
 def lightgbm() -> Any:
     """The package; ``ConfigError`` with the remedy if it cannot be loaded here."""
     try:
-        with _plain():
-            import lightgbm as package
+        import lightgbm as package
     except (ImportError, OSError) as error:
         raise ConfigError(
             f"boosted trees are left out, LightGBM cannot be loaded ({error}); install the"

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from labelveil.common.allocator import keep_freed_memory
 from labelveil.common.config import Section, setting
@@ -27,7 +25,14 @@ if TYPE_CHECKING:
     from labelveil.feature_party.pipeline.stages import Stages
     from labelveil.feature_party.pipeline.sums import SumStages
 
-NOTHING: Mapping[str, object] = MappingProxyType({})
+ModelT = TypeVar("ModelT", covariant=True)
+
+
+class _Trained(Protocol[ModelT]):
+    """Stages of a model that is trained, of codes or of sums."""
+
+    def load(self) -> ModelT: ...
+    def train_on_truth(self, folder: Path) -> Path: ...
 
 
 class Compared(Section):
@@ -67,51 +72,49 @@ def evaluate(
         )
     from labelveil.feature_party.pipeline.stages import Stages
     from labelveil.feature_party.pipeline.sums import SumStages, learns_from_sums
-    from labelveil.feature_party.report import prepare_report
 
     keep_freed_memory()
     if learns_from_sums(config):
-        given = {
-            "--nonprivate": beside.nonprivate,
-            "--nonprivate-metrics": beside.nonprivate_metrics,
-            "--by": beside.by,
-            "--ask": beside.ask,
-            "--wait": beside.wait,
-        }
-        check_alone(truth, given)
-        sums = SumStages(config, shown.quiet)
-        show_sums(sums, sums.load(), shown)
+        given = {"--by": beside.by, "--ask": beside.ask}
+        if wrong := [name for name, value in given.items() if value]:
+            raise ConfigError(
+                f"{' and '.join(wrong)} cannot be had of a model of sums, whose score is about all"
+                " events kept: leave it out"
+            )
+        sums = SumStages(config, shown.quiet, truth=truth)
+        model, nonprivate = _ready(sums, beside)
+        show_sums(sums, model, shown, nonprivate)
         return
     stages = Stages(config, shown.quiet, truth=truth)
-    models = None if beside.wait else stages.load()
+    models, nonprivate = _ready(stages, beside)
+    scores = stages.evaluate(models, nonprivate, beside.ask, beside.by)
+    show_scores(stages, scores, shown)
+
+
+def _ready(stages: _Trained[ModelT], beside: Compared) -> tuple[ModelT, Path | None]:
+    """The saved model, and the metrics of one that true labels have trained, if it is asked for."""
+    from labelveil.feature_party.report import prepare_report
+
+    model = None if beside.wait else stages.load()
     nonprivate = beside.nonprivate_metrics
     if beside.nonprivate is not None:
         nonprivate = stages.train_on_truth(beside.nonprivate)
-    if models is None:
+    if model is None:
         prepare_report()  # what draws it is loaded by now, and not once somebody waits for it
         if not sys.stdin.readline():
             raise ConfigError(
                 "standard input ended before a line came: --wait is for who says when the model is"
                 " trained; leave it out"
             )
-        models = stages.load()
-    scores = stages.evaluate(models, nonprivate, beside.ask, beside.by)
-    show_scores(stages, scores, shown)
+        model = stages.load()
+    return model, nonprivate
 
 
-def check_alone(truth: TrueLabels, given: Mapping[str, object] = NOTHING) -> None:
-    """Refuse what a model of sums is not compared with."""
-    asked = {"--true-labels": truth.true_labels, **given}
-    if wrong := [name for name, value in asked.items() if value]:
-        raise ConfigError(
-            f"{', '.join(wrong)} cannot be had of a model of sums, which sums score alone: leave it"
-            " out; labelveil simulate --ask groups has true labels beside"
-        )
-
-
-def show_sums(stages: SumStages, model: SavedSums, shown: Json) -> None:
+def show_sums(
+    stages: SumStages, model: SavedSums, shown: Json, nonprivate: Path | None = None
+) -> None:
     """Score a model of sums; print how good it is, and where everything is, or its metrics."""
-    output, metrics = stages.config.output, stages.evaluate(model)
+    output, metrics = stages.config.output, stages.evaluate(model, nonprivate)
     for warning in metrics["warnings"]:
         stages.warn(warning)
     shown.answer(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from labelveil.common.allocator import keep_freed_memory
 from labelveil.common.config import setting
-from labelveil.feature_party.commands.evaluate import check_alone, show_scores, show_sums
+from labelveil.feature_party.commands.evaluate import show_scores, show_sums
 from labelveil.feature_party.commands.options import (
     LABELS_PARTY,
     RELEASE_AND_FEATURES,
@@ -50,7 +50,8 @@ def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Ending) -> None:
     from labelveil.feature_party.pipeline.sums import SumStages, learns_from_sums
 
     keep_freed_memory()
-    codes, sums = Stages(config, shown.quiet, truth=truth), SumStages(config, shown.quiet)
+    codes = Stages(config, shown.quiet, truth=truth)
+    sums = SumStages(config, shown.quiet, truth=truth)
     rounds: Rounds[LabelModels] | None = None
     rounds_of_sums: Rounds[SavedSums] | None = None
 
@@ -59,9 +60,11 @@ def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Ending) -> None:
             if not (shown.as_json or shown.quiet):
                 print(submitted(*each)[1], flush=True)
 
-    given = {"--no-evaluate": not shown.evaluate}
+    def unscored(metrics: dict[str, Any], *lines: str) -> None:
+        there = f"model in {output.model}, predictions in {output.predictions}"
+        shown.answer(metrics, *lines, there, "next: feature-party evaluate")
+
     if config.groups.configured:
-        check_alone(truth, given)
         config = config.through(len(config.rounds.shares))
         begun, sums = sums, sums.with_config(config)
         rounds_of_sums = Rounds(begun, sums)
@@ -76,12 +79,14 @@ def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Ending) -> None:
             show([(config.only_labels_party, *codes.submit_all())])
         codes.fetch()
     if learns_from_sums(config):
-        check_alone(truth, given)
         model = sums.trained()
         if rounds_of_sums is not None:
             show(rounds_of_sums.score(model))
         sums.predict(model)
-        show_sums(sums, model, shown)
+        if shown.evaluate:
+            show_sums(sums, model, shown)
+        else:
+            unscored(sums.write_metrics({}))
         return
     models = codes.train()
     if rounds is not None:
@@ -90,9 +95,4 @@ def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Ending) -> None:
     if shown.evaluate:
         show_scores(codes, codes.evaluate(models), shown)
         return
-    shown.answer(
-        codes.write_metrics({}),
-        str(codes.prepared.matches),
-        f"model in {output.model}, predictions in {output.predictions}",
-        "next: feature-party evaluate",
-    )
+    unscored(codes.write_metrics({}), str(codes.prepared.matches))

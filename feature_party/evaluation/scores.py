@@ -103,7 +103,7 @@ class Scores:
 
     @property
     def verdict(self) -> str:
-        """Whether the model is better than no features, in a sentence."""
+        """Whether the model is better than a constant, in a sentence."""
         return verdict_sentence(self.explained, self.epsilon, self.unseen.codes.size)
 
     @property

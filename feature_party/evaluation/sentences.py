@@ -80,18 +80,18 @@ def clipped_sentence(clipped: Clipped, form: str = ".2f") -> str:
     explained = clipped.explained
     return (
         f"of labels clipped at {number(clipped.bound)}, which {clipped.above:.1%} exceed:"
-        f" R² {share_words(explained, form)}; better than no features: {TOLD[explained.verdict]}"
+        f" R² {share_words(explained, form)}; better than a constant: {TOLD[explained.verdict]}"
     )
 
 
 def verdict_sentence(explained: Explained, epsilon: float, rows: int) -> str:
-    """Whether the model is better than no features at all; arguments as above."""
+    """Whether the model is better than a constant; arguments as above."""
     if explained.verdict == "better":
-        return "better than no features: yes"
+        return "better than a constant: yes"
     if explained.verdict == "not better":
         share = f"{NEGLIGIBLE:.0%}"
-        return f"better than no features: no, less than {share} of the label's variance explained"
-    sentence = f"better than no features: cannot tell at ε = {epsilon:g} with {rows:,} events"
+        return f"better than a constant: no, less than {share} of the label's variance explained"
+    sentence = f"better than a constant: cannot tell at ε = {epsilon:g} with {rows:,} events"
     if explained.events is None or explained.epsilon is None:
         return sentence
     events = round(explained.events, min(2 - len(str(explained.events)), 0))  # to two digits

@@ -15,7 +15,6 @@ from labelveil.common.errors import DataError
 from labelveil.common.release.event_keys import canonical_keys
 from labelveil.feature_party.evaluation.breakdown import number
 from labelveil.feature_party.evaluation.fitting import measure_fitting, true_sentence
-from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.tables import SOURCE, Table, collect_table
 from labelveil.feature_party.training.events import Events
 
@@ -24,16 +23,16 @@ def match_true_labels(
     keys: pl.Series,
     labels: Table,
     label: str,
-    problem: LabelProblem,
+    ends: tuple[float, float],
     missing: float,
     label_key: str | None = None,
     source: str = "",
 ) -> Floats:
     """(m,) true labels of events with these keys, completed and clipped as by the labels party.
 
-    ``labels`` is a table with the column ``label``; an event without one has the label ``missing``.
-    Its key column is by default ``keys``' name, or the only other column. Where a column says whose
-    each label is, those of the labels party ``source`` are taken.
+    ``labels`` is a table with the column ``label``, whose bounds are ``ends``; an event without one
+    has the label ``missing``. Its key column is by default ``keys``' name, or the only other
+    column. Where a column says whose each label is, those of the labels party ``source`` are taken.
     """
     truth = collect_table(labels)
     if source and SOURCE in truth.columns:
@@ -55,20 +54,45 @@ def match_true_labels(
     matched = left.join(right, on="key", how="left", maintain_order="left")["label"]
     values = matched.fill_null(np.nan).to_numpy()
     values = np.where(np.isfinite(values), values, missing)  # as the labels party reads them
-    return np.asarray(np.clip(values, problem.grid[0], problem.grid[-1]))
+    return np.asarray(np.clip(values, *ends))
 
 
 @dataclass(frozen=True, eq=False)
 class TrueErrors:
     """Errors against true labels of held-out events, also of a model trained on such labels."""
 
-    labels: Floats  # (h,) of those that are in releases
+    labels: Floats  # (h,) of those that codes were sent of; of sums all
     mse: float
     mae: float
     constant_mse: float  # of the training events' mean label
     nonprivate_mse: float | None = None
     nonprivate_mae: float | None = None
     fitting: Mapping[str, float] = field(default_factory=dict)  # what else fits, as in metrics.json
+
+    @classmethod
+    def measured(
+        cls,
+        points: Floats,
+        truth: Floats,
+        constant: float,
+        nonprivate: Path | None,
+        label: str,
+        *,
+        fitting: Mapping[str, float] | None = None,
+        labels: Floats | None = None,
+    ) -> TrueErrors:
+        """Errors of (t,) predictions, and of a constant.
+
+        ``nonprivate`` is the metrics file of a model that was trained on true labels.
+        """
+        return cls(
+            truth if labels is None else labels,
+            mse=float(np.mean((points - truth) ** 2)),
+            mae=float(np.mean(np.abs(points - truth))),
+            constant_mse=float(np.mean((constant - truth) ** 2)),
+            fitting=fitting or {},
+            **(_nonprivate_errors(nonprivate, label) if nonprivate else {}),
+        )
 
     @property
     def r2(self) -> float | None:
@@ -106,20 +130,17 @@ def true_errors(
 ) -> TrueErrors:
     """Errors of (h,) predictions of the held-out events against (m,) labels of all matched ones.
 
-    ``more`` has predictions and labels of held-out events that are in no release.
+    ``nonprivate`` is the metrics file of a model that was trained on true labels; ``more`` has
+    predictions and labels of held-out events that are in no release.
     """
     shown = truth = labels[events.holdout]
     if more is not None:
         points, truth = np.append(points, more[0]), np.append(truth, more[1])
     # from the first label on, which of labels that are alike is their mean to the last bit
     constant = float(labels[0] + (np.delete(labels, events.holdout) - labels[0]).mean())
-    return TrueErrors(
-        shown,
-        mse=float(np.mean((points - truth) ** 2)),
-        fitting=measure_fitting(events.problem, points, truth, constant),
-        mae=float(np.mean(np.abs(points - truth))),
-        constant_mse=float(np.mean((constant - truth) ** 2)),
-        **(_nonprivate_errors(nonprivate, label) if nonprivate else {}),
+    fitting = measure_fitting(events.problem, points, truth, constant)
+    return TrueErrors.measured(
+        points, truth, constant, nonprivate, label, fitting=fitting, labels=shown
     )
 
 

@@ -202,7 +202,7 @@ class Learning(Transfer):
             events.keys() if keys is None else keys,
             truth.true_labels,
             column or label,
-            events.problem,
+            (events.problem.grid[0], events.problem.grid[-1]),
             stated_of(self.manifests[-1], label)[0].missing,
             truth.true_key,
             source,

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+from labelveil.common.config.answers import json_text
 from labelveil.common.console import progress, warn
+from labelveil.common.files import write_text
 from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.model.prediction import Predicted, Predictor, Trained, predict_file
 from labelveil.feature_party.tables import scan_table
@@ -39,6 +43,17 @@ def predict(
             warn=warn,
             on_rows=lambda done, total: bar.update(task, completed=done, total=total),
         )
+
+
+def write_metrics(
+    path: Path, scores: Mapping[str, Any], predicted: Predicted | None, timings: Mapping[str, float]
+) -> dict[str, Any]:
+    """Write scores, how what was predicted differs and what took how long; returns it."""
+    drift = [] if predicted is None else [column.to_json() for column in predicted.drift]
+    took = {name: round(seconds, 3) for name, seconds in timings.items()}
+    metrics = {**scores, "drift": drift, "timings": took}
+    write_text(path, json_text(metrics) + "\n")
+    return metrics
 
 
 def _known_key(model: Predictor, features: Path) -> str:

@@ -30,6 +30,7 @@ from labelveil.feature_party.join.key_secrets import secrets_of_releases
 from labelveil.feature_party.model.model import Model, threads_for
 from labelveil.feature_party.model.several_labels import LabelModels, label_files
 from labelveil.feature_party.pipeline.learning import Learning
+from labelveil.feature_party.pipeline.predicting import write_metrics
 from labelveil.feature_party.pipeline.rounds import held_out, question_of, rows_of
 from labelveil.feature_party.pipeline.score import (
     Judged,
@@ -226,11 +227,7 @@ class Stages(Learning):
 
     def write_metrics(self, scores: Mapping[str, Any]) -> dict[str, Any]:
         """Write scores, how what was predicted differs and what took how long; returns it."""
-        timings = {name: round(value, 3) for name, value in self.timings.items()}
-        drift = [] if self.predicted is None else [c.to_json() for c in self.predicted.drift]
-        metrics = {**scores, "drift": drift, "timings": timings}
-        write_text(self.config.output.metrics, json_text(metrics) + "\n")
-        return metrics
+        return write_metrics(self.config.output.metrics, scores, self.predicted, self.timings)
 
     def train_on_truth(self, folder: Path) -> Path:
         """Train networks on the true labels of the same events; returns the file with their errors.

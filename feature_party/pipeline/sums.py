@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import polars as pl
 
-from labelveil.common.arrays import Booleans
+from labelveil.common.arrays import Booleans, Floats
 from labelveil.common.config.answers import json_text
 from labelveil.common.errors import ConfigError, DataError, ReleaseError, not_none
 from labelveil.common.files import write_text
@@ -21,17 +21,22 @@ from labelveil.common.release.folder import MANIFEST_FILE, read_manifest
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.question import decode_question, encode_question
 from labelveil.feature_party.client.submission import Population
-from labelveil.feature_party.config.sections import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig, TrueLabels
 from labelveil.feature_party.evaluation.intervals import Measured, compared
 from labelveil.feature_party.evaluation.sentences import TOLD, figure_words
+from labelveil.feature_party.evaluation.true_labels import TrueErrors, match_true_labels
 from labelveil.feature_party.groups.model import SumsModel, ask_first
 from labelveil.feature_party.groups.saved import SavedSums, SumsFacts, is_of_sums
 from labelveil.feature_party.groups.scoring import FEWEST, Score, ScoreQuestion
+from labelveil.feature_party.learning.problem import LabelProblem, silent_leg
 from labelveil.feature_party.model.prediction import Predicted
-from labelveil.feature_party.pipeline.predicting import predict
+from labelveil.feature_party.pipeline.predicting import predict, write_metrics
 from labelveil.feature_party.pipeline.score import Sums
 from labelveil.feature_party.pipeline.transfer import Transfer
 from labelveil.feature_party.tables import check_key, collect_table, scan_table
+from labelveil.feature_party.training.events import TrainingSetup
+from labelveil.feature_party.training.in_memory import Prepared
+from labelveil.feature_party.training.run import train
 
 _UNASKED = (
     "no sums tell how good this model is: what differs within groups cancels in those that teach;"
@@ -51,6 +56,7 @@ def learns_from_sums(config: FeaturePartyConfig) -> bool:
 class SumStages(Transfer):
     """One run of a features party that learns from sums over groups."""
 
+    truth: TrueLabels = field(default_factory=TrueLabels)
     predicted: Predicted | None = None
     _features: pl.DataFrame | None = None
     _answers: list[Sums] | None = None
@@ -208,11 +214,22 @@ class SumStages(Transfer):
             )
         return Lattice.between(not_none(groups.lower), not_none(groups.upper)), groups.epsilon
 
-    def predict(self, model: SavedSums) -> Predicted:
-        """Predict every row of the features file."""
+    @property
+    def _lattice(self) -> Lattice:
+        """Of the labels that were asked about."""
+        return self.learned_from[0].answer.question.lattice
+
+    @property
+    def _learned(self) -> Booleans:
+        """Which of our rows a sum that teaches is about."""
         learned = np.zeros(self.features.height, dtype=np.bool_)
         for each in self.learned_from:
             learned[each.rows] = True
+        return learned
+
+    def predict(self, model: SavedSums) -> Predicted:
+        """Predict every row of the features file."""
+        learned = self._learned
         with self._timed("predict"):
             self.predicted = predict(
                 self.config,
@@ -222,8 +239,12 @@ class SumStages(Transfer):
             )
         return self.predicted
 
-    def evaluate(self, model: SavedSums) -> dict[str, Any]:
-        """Say how good the model is; writes metrics, report and model card, and returns metrics."""
+    def evaluate(self, model: SavedSums, nonprivate: Path | None = None) -> dict[str, Any]:
+        """Say how good the model is; writes metrics, report and model card, and returns metrics.
+
+        Where true labels are named, its errors against them are beside, and those in the file
+        ``nonprivate``, of a model that they have trained.
+        """
         output, given = self.config.output, self.learned_from
         scored, untold = None, _UNASKED
         with self._timed("evaluate"):
@@ -231,15 +252,20 @@ class SumStages(Transfer):
                 scored = self._scored(model)
             except (DataError, ReleaseError) as error:  # the model is there, and stays
                 untold = f"no sums tell how good this model is: {error}"
+            true = {} if self.truth.true_labels is None else self._true_errors(model, nonprivate)
         manifest, answers = self.manifests[0], [each.answer for each in given]
-        lattice = answers[0].question.lattice
+        lattice = self._lattice
+        epsilon = max(each.privacy.requested_epsilon for each in self.manifests)
         metrics = {
             **facts_of(answers, model.model),
-            "epsilon": max(each.privacy.requested_epsilon for each in self.manifests),
+            "epsilon": epsilon,
+            "epsilon_prior": 0.0,
+            "epsilon_labels": epsilon,
             "rows": self.features.height,
             "training_rows": sum(each.rows.size for each in given),
             "holdout_rows": 0,
             **({} if scored is None else scored_facts(scored)),
+            **true,
             "points": lattice.steps + 1,
             "warnings": [*model.facts.warnings],
             "seed": self.config.training.seed,
@@ -263,11 +289,73 @@ class SumStages(Transfer):
             card = output.report.with_suffix(".md")
             trees = model.model.boosted is not None
             write_sums_card(card, page, model.encoder.columns, digests, trees=trees)
-        timings = {name: round(value, 3) for name, value in self.timings.items()}
-        drift = [] if self.predicted is None else [c.to_json() for c in self.predicted.drift]
-        metrics |= {"drift": drift, "timings": timings}
-        write_text(output.metrics, json_text(metrics) + "\n")
+        return self.write_metrics(metrics)
+
+    def write_metrics(self, scores: Mapping[str, Any]) -> dict[str, Any]:
+        """Write scores, how what was predicted differs and what took how long; returns it."""
+        return write_metrics(self.config.output.metrics, scores, self.predicted, self.timings)
+
+    def train_on_truth(self, folder: Path) -> Path:
+        """Train networks on the true labels of the same events; returns the file with their
+        errors."""
+        learned, truth = self._learned, self._truth()
+        kept = np.flatnonzero(~learned)
+        grid = self._lattice.grid.points
+        # what codes say of labels: nothing, but how true ones lie
+        places = np.searchsorted(grid, truth[learned]).clip(0, grid.size - 1)
+        prior = np.bincount(places, minlength=grid.size) / places.size
+        problem = LabelProblem(grid, (silent_leg(grid, prior),))
+        codes = np.zeros(truth.size, dtype=np.uint8)
+        events = Prepared.of_table(self.table, codes, problem, kept)
+        section = self.config.training.model_copy(
+            update={"objective": "true", "learner": "networks", "checkpoint": False}
+        )
+        with self._timed("train"):
+            model = train(
+                events, TrainingSetup(section, self.config.data, folder, true_labels=truth)
+            )
+        points = model.distributions(model.encoder.encode(self.table[kept])).points
+        measured = self._measured(points, truth, learned, None)
+        metrics = folder / "metrics.json"
+        write_text(metrics, json_text(measured.to_json()) + "\n")
         return metrics
+
+    def _truth(self) -> Floats:
+        """(n,) true labels of all our events, completed and clipped as by the labels party."""
+        truth = self.truth
+        if truth.true_labels is None:
+            raise DataError(
+                "true labels are needed; pass --true-labels FILE --true-label COLUMN (simulations)"
+            )
+        (label, *_), lattice = self.manifests[-1].labels, self._lattice
+        return match_true_labels(
+            self.features[self.config.key],
+            truth.true_labels,
+            truth.true_label or label.name,
+            (lattice.lower, lattice.upper),
+            label.missing,
+            truth.true_key,
+        )
+
+    def _true_errors(self, model: SavedSums, nonprivate: Path | None) -> dict[str, float]:
+        """Errors against true labels of events that no sum has taught, and how many they are."""
+        learned, truth = self._learned, self._truth()
+        points = model.predict(self.table.filter(pl.Series(~learned)))["prediction"].to_numpy()
+        measured = self._measured(points, truth, learned, nonprivate)
+        return {**measured.to_json(), "holdout_rows": points.size}
+
+    def _measured(
+        self, points: Floats, truth: Floats, learned: Booleans, nonprivate: Path | None
+    ) -> TrueErrors:
+        """Errors of predictions of those of (n,) events that were not learned from."""
+        if learned.all():
+            raise DataError(
+                f"all {learned.size:,} events were learned from, and true labels tell errors of"
+                " others alone; give the features of further events, too"
+            )
+        constant = float(truth[learned].mean())
+        label = self.manifests[0].labels[0].name
+        return TrueErrors.measured(points, truth[~learned], constant, nonprivate, label)
 
     def _scored(self, model: SavedSums) -> Score | None:
         """What the sums say that were asked about the model's predictions; None if there are none.

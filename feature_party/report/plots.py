@@ -202,8 +202,10 @@ def predicted_against_actual(
         axes.set_aspect("auto" if few else "equal")
         axes.set(xlabel=f"predicted {label_name}", ylabel=f"true {label_name}")
         bar = figure.colorbar(mesh, ax=axes, pad=0.02, aspect=28)
-        most = int(np.log10(max(counts.max(), 1)))
-        bar.set_ticks(list(range(most + 1)), labels=[f"{10**p:,}" for p in range(most + 1)])
+        most = max(int(counts.max()), 1)
+        ticks = [10**power for power in range(len(str(most)))]
+        ticks += [most] * (most >= 2 * ticks[-1])  # its name would lie over that of the one below
+        bar.set_ticks(np.log10(ticks), labels=[f"{count:,}" for count in ticks])
         bar.set_label("events (logarithmic)")
         bar.outline.set_visible(False)
         bar.ax.tick_params(length=0)

@@ -92,38 +92,37 @@ def write_sums_card(
 
 
 def _headline(report: SumsReport) -> Headline:
-    metrics = report.metrics
+    metrics, label = report.metrics, report.label
+    epsilon, kept = number(metrics["epsilon"], 3), f"{metrics['holdout_rows']:,}"
+    title, lines = f"A model of {label} from sums, not scored", list[str]()
+    if "verdict" in metrics:
+        share = Measured.of_json(metrics, "estimated_r2")
+        title = told_title(label, epsilon, share)
+        lines.append(
+            f"Better than a constant: {TOLD[compared(share)]}. Share of the variation in"
+            f" {label} that the features explain: {figure_words(share, '.0%')}, as two sums over"
+            " the events kept tell."
+        )
+    if report.simulated:
+        test, constant = metrics["test_mse"], metrics["constant_mse"]
+        ideal = metrics.get("nonprivate_mse")
+        title = known_title(label, epsilon, test, constant, ideal)
+        against = (
+            f"Against true labels of {kept} events that were not learned from the error is"
+            f" {number(test)}; a constant has {number(constant)}"
+        )
+        against += "" if ideal is None else f", a model trained on true labels {number(ideal)}"
+        lines.append(f"{against}. Only a simulation can tell this.")
+    elif "verdict" in metrics:
+        error, constant = metrics["estimated_mse"], metrics["estimated_constant_mse"]
+        lines.append(
+            f"Estimated mean squared error over {kept} events that were not learned from:"
+            f" {number(error)} (95%: {number(metrics['estimated_mse_low'])} …"
+            f" {number(metrics['estimated_mse_high'])}), of a constant {number(constant)}."
+        )
     seen = "show" if metrics["columns_matter"] else "do not show"
     seen = f"The sums that were learned from {seen} that a column matters."
-    if "verdict" not in metrics:
-        return Headline(f"A model of {report.label} from sums, not scored", (seen,))
-    share = Measured.of_json(metrics, "estimated_r2")
-    better = (
-        f"Better than a constant: {TOLD[compared(share)]}. Share of the variation in"
-        f" {report.label} that the features explain: {figure_words(share, '.0%')}, as two sums over"
-        " the events kept tell."
-    )
-    if not report.simulated:
-        error, constant = metrics["estimated_mse"], metrics["estimated_constant_mse"]
-        return Headline(
-            told_title(report.label, number(metrics["epsilon"], 3), share),
-            (
-                better,
-                f"Estimated mean squared error over {metrics['holdout_rows']:,} events that were"
-                f" not learned from: {number(error)} (95%: {number(metrics['estimated_mse_low'])} …"
-                f" {number(metrics['estimated_mse_high'])}), of a constant {number(constant)}.",
-                seen,
-            ),
-        )
-    test, constant = metrics["test_mse"], metrics["constant_mse"]
-    ideal = metrics.get("nonprivate_mse")
-    title = known_title(report.label, number(metrics["epsilon"], 3), test, constant, ideal)
-    against = (
-        f"Against true labels of {metrics['holdout_rows']:,} events that were not learned from the"
-        f" error is {number(test)}; a constant has {number(constant)}"
-    )
-    against += "" if ideal is None else f", a model trained on true labels {number(ideal)}"
-    return Headline(title, (better, f"{against}. Only a simulation can tell this.", seen))
+    return Headline(title, (*lines, seen))
 
 
 def _error_rows(metrics: Mapping[str, Any]) -> list[ErrorRow]:
@@ -153,7 +152,9 @@ def _rounds(report: SumsReport) -> Section:
     ):
         noise = float(np.median(answer.deviations / np.maximum(answer.question.sizes, 1)))
         counts = f"{asked['events']:,}", f"{asked['groups']:,}", f"{asked['offsets']:,}"
-        rows.append((str(place), *counts, f"± {number(noise)}", f"{asked['question_bits']:.1f}"))
+        rows.append(
+            (str(place), *counts, f"±\u00a0{number(noise)}", f"{asked['question_bits']:.1f}")
+        )
     text = (
         "Labels are summed over groups of events that are alike, and noise is paid for once a"
         " group. From the second round on what is left of labels after a prediction, the offset, is"
@@ -169,11 +170,6 @@ def _statements(report: SumsReport) -> list[Statement]:
     bits = metrics["question_bits"]
     scales = [float(np.max(answer.deviations)) for answer in report.answers]
     scored = " and for two sums that score" if "verdict" in metrics else ""
-    simulated = (
-        "What is simulated",
-        "Everything: questions, answers and learning are those of the library, in one process"
-        " that holds both parties' data.",
-    )
     return [
         (
             "Protected",
@@ -201,7 +197,6 @@ def _statements(report: SumsReport) -> list[Statement]:
             f"Each event's group and offset, at most {bits:.1f} bits an event of what columns and"
             " earlier rounds say of it. One message of codes tells it nothing.",
         ),
-        *([simulated] if report.simulated else []),
     ]
 
 

@@ -27,12 +27,14 @@ from labelveil.common.console import Terminal, share_text, stderr
 from labelveil.common.errors import DataError, not_none
 from labelveil.common.extras import need
 from labelveil.common.files import write_text
-from labelveil.common.mechanisms.group_sums import PrivateSums
+from labelveil.common.mechanisms.group_sums import NO_GROUP, PrivateSums
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.release.event_keys import hash_keys, read_secret
-from labelveil.common.release.folder import POPULATION_FILE, is_complete
+from labelveil.common.release.folder import POPULATION_FILE, is_complete, read_manifest
+from labelveil.common.release.manifest import manifest_of
 from labelveil.common.release.rows import keys_column
 from labelveil.common.release.sections import LabelSection
+from labelveil.common.release.sums import about, read_sums
 from labelveil.common.release.table import Release, read_release
 from labelveil.common.security.pilot_certificates import CertificateFiles
 from labelveil.common.signals import terminated_as_interrupted
@@ -53,7 +55,7 @@ class Outcome:
     report: Path
     # the last one, as the features party fetched and verified it; none where sums were asked for
     release: Release | None
-    sums: tuple[PrivateSums, ...] = ()  # over groups of events, of each round
+    sums: tuple[PrivateSums, ...] = ()  # of each round, about the features' rows
 
     def __repr__(self) -> str:
         return f"{self._shown().export_text().rstrip()}\nreport: {self.report}"
@@ -71,8 +73,7 @@ class Outcome:
 
 
 def run_simulation(settings: Settings, reference: Callable[[], Path] | None = None) -> Outcome:
-    """Run both parties as separate processes with mutual TLS between them, and score the result;
-    where sums over groups are asked for, in this process.
+    """Run both parties as separate processes with mutual TLS between them, and score the result.
 
     The features party trains without any true label. Only then is its error estimated, and the same
     model scored with the true labels of the events that it was not trained on. ``reference`` trains
@@ -113,35 +114,26 @@ class _Simulation:
                 if self._settings.submitted != settings.submitted:
                     inputs = read_inputs(self._settings)
                 settings = self._settings
-            workspace.claim(overwrite=settings.overwrite, parties=settings.ask != GROUPS)
-            if settings.ask != GROUPS:
-                files = furnish(workspace, inputs, settings)
-        if settings.ask == GROUPS:
-            return self._sums(inputs)
+            settings.check_kept(inputs.features.height)
+            workspace.claim(overwrite=settings.overwrite)
+            files = furnish(workspace, inputs, settings)
         self._exchange()
+        folders, of_sums = workspace.releases(len(settings.shares)), settings.ask == GROUPS
+        release, sums = None, tuple[PrivateSums, ...]()
         with self._stage("verify", "read and verify the release"):
-            folders = workspace.releases(len(settings.shares))
-            release = read_release(folders[-1])
-        metrics = self._score(folders, inputs, files)
+            if of_sums:
+                sums = tuple(_read_asked(folder, inputs, files) for folder in folders)
+                labels = manifest_of(read_manifest(folders[-1])).labels
+            else:
+                release = read_release(folders[-1])
+                labels = release.manifest.labels
+        metrics = self._score([] if of_sums else folders, inputs, files)
         several = len(settings.label_columns) > 1
-        for label, figures in zip(
-            release.manifest.labels, metrics.get("labels", [metrics]), strict=True
-        ):
+        for label, figures in zip(labels, metrics.get("labels", [metrics]), strict=True):
             truth = inputs.truth[label.name if several else LABEL].to_numpy()
             figures |= placed(label, truth)
         write_text(workspace.metrics, json_text(metrics) + "\n")
-        return Outcome(metrics, settings.out / workspace.report.name, release)
-
-    def _sums(self, inputs: Inputs) -> Outcome:
-        """Sums over groups, which no message between processes carries."""
-        from labelveil.simulation.sums import simulate_sums
-
-        found = simulate_sums(self._workspace, inputs, self._settings, self._stage, self._reference)
-        timings = {name: round(seconds, 3) for name, seconds in self._seconds.items()}
-        metrics = {**found.metrics, "timings": timings}
-        write_text(self._workspace.metrics, json_text(metrics) + "\n")
-        report = self._settings.out / self._workspace.report.name
-        return Outcome(metrics, report, None, found.answers)
+        return Outcome(metrics, settings.out / workspace.report.name, release, sums)
 
     @contextmanager
     def _stage(self, name: str, text: str) -> Iterator[None]:
@@ -244,6 +236,7 @@ class _Simulation:
     def _score(
         self, releases: Sequence[Path], inputs: Inputs, files: CertificateFiles
     ) -> dict[str, Any]:
+        """Score the model with true labels; of releases of codes the labels that they sent, too."""
         # From here on true labels are used: to compare, never to train the model that is scored.
         several, figures = len(self._settings.label) > 1, self._workspace.feature_party
         unscored = json.loads((figures / "metrics.json").read_text("utf-8"))
@@ -260,7 +253,7 @@ class _Simulation:
                 raise scorer.failure()
             shutil.rmtree(self._workspace.nonprivate / "joined", ignore_errors=True)
             metrics = json.loads((figures / "metrics.json").read_text("utf-8"))
-            if not several:
+            if releases and not several:
                 secret = read_secret(files.join_secret)
                 metrics["label_mse"] = label_error(releases, inputs.truth, secret)
         parts = {name: metrics["timings"][name] for name in ("evaluate", "report")}
@@ -319,6 +312,12 @@ def placed(label: LabelSection, truth: Floats) -> dict[str, Any]:
         "variance_added": moved.share,
         "grid": f"{grid}; {moved}",
     }
+
+
+def _read_asked(folder: Path, inputs: Inputs, files: CertificateFiles) -> PrivateSums:
+    """Sums, about those rows of the features that are in a group."""
+    answer = read_sums(folder, inputs.features[inputs.key], files.join_secret)
+    return about(answer, np.flatnonzero(answer.question.groups != NO_GROUP))
 
 
 def _sent(folder: Path) -> pl.DataFrame:

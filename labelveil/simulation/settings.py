@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, PrivateAttr, model_validator
 from labelveil.common.config import Choice, Section, setting
 from labelveil.common.config.names import bounded_column
 from labelveil.common.console import stderr
-from labelveil.common.errors import ConfigError
+from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.randomizers import randomizer_names
 from labelveil.common.randomizers.base import MAX_EPSILON
 from labelveil.common.randomizers.losses import LOSS_NAMES
@@ -179,7 +179,7 @@ class Settings(DataSettings):
     ask: Literal["codes", "groups", "auto"] = setting(
         AUTO,
         "What the labels party is asked for: a code of each event; sums over groups of events, in"
-        " three rounds unless --rounds names others, simulated in one process; or auto: codes where"
+        " three rounds unless --rounds names others; or auto: codes where"
         " --rounds names rounds, else what is likely to teach more, by epsilon and the number of"
         " events.",
     )
@@ -272,7 +272,7 @@ class Settings(DataSettings):
 
     @property
     def shares(self) -> list[float]:
-        """The rounds' shares of the events; none for one message, or one question about groups."""
+        """The rounds' shares of the events; none for one message."""
         if self.rounds == AUTO:  # of codes: see decided()
             return SUMS_SHARES if self.ask == GROUPS else []
         try:
@@ -280,7 +280,8 @@ class Settings(DataSettings):
             if len(given) == 1 and given[0] in range(1, MOST_ROUNDS + 1):
                 count = int(given[0])
                 # each twice the one before: little is asked before much is known
-                return [2**at / (2**count - 1) for at in range(count)] if count > 1 else []
+                shares = [2**at / (2**count - 1) for at in range(count)]
+                return shares if count > 1 or self.ask == GROUPS else []
             if len(given) == 1 or abs(sum(given) - 1) > 1e-9 or min(given) <= 0:
                 raise ValueError
             return given
@@ -336,6 +337,18 @@ class Settings(DataSettings):
             f"codes in three rounds, as {why}; {_INSTEAD}", ask=CODES, rounds=_DECIDED
         )
 
+    def check_kept(self, rows: int) -> None:
+        """``DataError`` if sums are asked for, and of so many events too few are kept to score."""
+        if self.ask != GROUPS:
+            return
+        from labelveil.feature_party.groups.scoring import FEWEST
+
+        if (kept := round(rows * self.holdout)) < FEWEST:
+            raise DataError(
+                f"--holdout {self.holdout:g} keeps {kept} of {rows:,} events, and {FEWEST} are the"
+                " fewest that can be scored; keep a larger share, or give more events"
+            )
+
     def _with(self, decision: str, **settings: str) -> Self:
         """The same with what was decided, which is said, and kept for the report."""
         decided = self.model_copy(update=settings)
@@ -353,7 +366,7 @@ class Settings(DataSettings):
     @property
     def submitted(self) -> bool:
         """Whether the features party names the events, all at once or in rounds."""
-        return self.submit_population or bool(self.shares) or self.ask == GROUPS
+        return self.submit_population or bool(self.shares)
 
     def missing_value(self, label: LabelColumn) -> float:
         """Value of a label where an event has none."""

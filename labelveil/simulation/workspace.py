@@ -18,7 +18,7 @@ from labelveil.common.security.pilot_certificates import (
     write_certificates,
 )
 from labelveil.simulation.inputs import Inputs
-from labelveil.simulation.settings import LabelColumn, Settings
+from labelveil.simulation.settings import GROUPS, LabelColumn, Settings
 
 EPOCH = "1"
 STRATA_FILE = "strata.txt"
@@ -48,11 +48,8 @@ class Workspace:
         numbers = range(1, rounds + 1)
         return [self.release / f"{EPOCH}-{number}" for number in numbers] or [self.release]
 
-    def claim(self, *, overwrite: bool, parties: bool = True) -> None:
-        """Make the folder, or clear an earlier run out of it; ``ConfigError`` if it is in use.
-
-        Without ``parties`` no process will work in folders of its own.
-        """
+    def claim(self, *, overwrite: bool) -> None:
+        """Make the folder, or clear an earlier run out of it; ``ConfigError`` if it is in use."""
         if self.root.exists() and not self.root.is_dir():
             raise ConfigError(f"--out {self.root} is a file; name a folder")
         if self.root.is_dir() and any(self.root.iterdir()):
@@ -69,8 +66,7 @@ class Workspace:
                 else:
                     entry.unlink(missing_ok=True)
         with file_errors(ConfigError, f"--out {self.root} cannot be written"):
-            own = self.label_party, self.feature_party, self.truth, self.logs
-            for folder in own if parties else (self.root,):
+            for folder in (self.label_party, self.feature_party, self.truth, self.logs):
                 folder.mkdir(parents=True, exist_ok=True)
 
 
@@ -95,8 +91,9 @@ def config_file(party: str) -> str:
     return f"{party}.toml"
 
 
-def _domain(inputs: Inputs, label: LabelColumn) -> dict[str, Any]:
-    grid = "whole" if inputs.whole(label) else "auto"
+def _domain(inputs: Inputs, settings: Settings, label: LabelColumn) -> dict[str, Any]:
+    # of sums the question says the points, of which any whole numbers are some
+    grid = "whole" if inputs.whole(label) and settings.ask != GROUPS else "auto"
     return {"lower": label.lower, "upper": label.upper, "grid": grid}
 
 
@@ -124,14 +121,14 @@ def _label_party_config(
     if len(settings.label_columns) == 1:  # the short form: `domain.grid` and others can be set
         (label,) = settings.label_columns
         data |= {"label": label.column, "missing": settings.missing_value(label)}
-        labels: dict[str, Any] = {"domain": _domain(inputs, label)}
+        labels: dict[str, Any] = {"domain": _domain(inputs, settings, label)}
     else:
         del randomizer["loss"]
         labels = {
             "label": [
                 {
                     "name": label.column,
-                    **_domain(inputs, label),
+                    **_domain(inputs, settings, label),
                     "missing": settings.missing_value(label),
                     "loss": settings.loss,
                 }
@@ -163,6 +160,11 @@ def _label_party_config(
 def _feature_party_config(
     inputs: Inputs, settings: Settings, files: CertificateFiles
 ) -> dict[str, dict[str, Any]]:
+    asking: dict[str, Any] = {"rounds": {"shares": settings.shares}}
+    if settings.ask == GROUPS:
+        (label,) = settings.label_columns
+        agreed = {"epsilon": settings.epsilon, "lower": label.lower, "upper": label.upper}
+        asking |= {"groups": agreed}
     # the server's address is known only later
     return {
         "data": {
@@ -180,9 +182,9 @@ def _feature_party_config(
             "submit": settings.submitted,
             "wait": 3600.0,  # the run begins beside the release
         },
-        "rounds": {"shares": settings.shares},
+        **asking,
         "keys": {"secret_file": _beside(files.join_secret)},
-        "release": {"directory": "../release", "parquet": True},
+        "release": {"directory": "../release", "parquet": settings.ask != GROUPS},
         "training": {
             "objective": settings.objective,
             "head": settings.head,

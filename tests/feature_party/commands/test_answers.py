@@ -18,11 +18,9 @@ from labelveil.common.errors import ConfigError, LabelveilError
 from labelveil.common.release.event_keys import hash_keys
 from labelveil.feature_party.client.submission import Population
 from labelveil.feature_party.commands.cli import app
-from labelveil.feature_party.commands.evaluate import check_alone
 from labelveil.feature_party.commands.options import start
 from labelveil.feature_party.commands.submit import submitted
 from labelveil.feature_party.config.labels_party import LabelsPartySection
-from labelveil.feature_party.config.sections import TrueLabels
 from labelveil.feature_party.join.matches import MatchCounts
 from labelveil.feature_party.model.drift import ColumnDrift
 from labelveil.feature_party.torchrun import started_by_torchrun
@@ -180,8 +178,8 @@ class OfSums:
 
     done: ClassVar[list[Any]] = []
 
-    def __init__(self, config: Any, quiet: bool) -> None:
-        self.config, self.quiet = config, quiet
+    def __init__(self, config: Any, quiet: bool, truth: Any = None) -> None:
+        self.config, self.quiet, self.truth = config, quiet, truth
         sums = SimpleNamespace(answer=SimpleNamespace(sums=np.zeros(600)))
         self.learned_from = [sums, sums]
 
@@ -192,7 +190,7 @@ class OfSums:
         return SimpleNamespace(facts=facts, model=SimpleNamespace(ridges=(1, 2, 3)))
 
     def with_config(self, config: Any) -> OfSums:
-        return OfSums(config, self.quiet)
+        return OfSums(config, self.quiet, self.truth)
 
     def load(self) -> str:
         return "the model"
@@ -204,8 +202,15 @@ class OfSums:
     def predict(self, model: str) -> None:
         OfSums.done.append(("predict", model))
 
-    def evaluate(self, model: str) -> dict[str, Any]:
-        OfSums.done.append(("evaluate", model))
+    def train_on_truth(self, folder: Path) -> Path:
+        OfSums.done.append(("train on truth", folder, self.truth.true_labels))
+        return folder / "metrics.json"
+
+    def write_metrics(self, scores: Any) -> dict[str, Any]:
+        return {"metrics of": scores}
+
+    def evaluate(self, model: str, nonprivate: Path | None = None) -> dict[str, Any]:
+        OfSums.done.append(("evaluate", model, *filter(None, [nonprivate])))
         self.config.output.metrics.write_text(json.dumps({"r2": 0.5}))
         return {"warnings": ["take care"]}
 
@@ -248,20 +253,24 @@ def test_a_model_of_sums_is_evaluated_by_sums_alone(of_sums: list[Any]) -> None:
     ]  # fmt: skip
     assert of_sums == [("evaluate", "the model"), ("warn", "take care")]
     assert json.loads(invoke("evaluate", "--json")) == {"r2": 0.5}
-    for given in (
-        ("--nonprivate", "x"), ("--nonprivate-metrics", "x"), ("--by", "x"), ("--ask", "squared"),
-        ("--wait",), ("--true-labels", "t.csv"),
-    ):  # fmt: skip
+    for given in (("--by", "x"), ("--ask", "squared")):
         assert refusal("evaluate", *given).startswith(
             f"{given[0]} cannot be had of a model of sums"
         )
+    both = refusal("evaluate", "--ask", "squared", "--by", "x")
+    assert both.startswith("--by and --ask cannot be had")
 
 
-def test_what_sums_are_not_compared_with_is_named() -> None:
-    check_alone(TrueLabels())
-    check_alone(TrueLabels(), {"--by": [], "--wait": False})
-    with pytest.raises(ConfigError, match=r"^--true-labels, --by cannot be had of a model of sums"):
-        check_alone(TrueLabels(true_labels=Path("t")), {"--by": ["x"], "--wait": False})
+def test_a_model_of_sums_is_compared_with_one_of_true_labels(of_sums: list[Any]) -> None:
+    written(GROUPS)
+    invoke("evaluate", "--true-labels", "t.csv", "--nonprivate", "ideal")
+    assert of_sums[:2] == [
+        ("train on truth", Path("ideal"), Path("t.csv")),
+        ("evaluate", "the model", Path("ideal/metrics.json")),
+    ]
+    of_sums.clear()
+    invoke("evaluate", "--true-labels", "t.csv", "--nonprivate-metrics", "known.json")
+    assert of_sums[0] == ("evaluate", "the model", Path("known.json"))
 
 
 class ThroughRounds:
@@ -309,8 +318,13 @@ def test_a_run_of_rounds_says_what_it_sent_and_goes_on_with_all_of_them(
     assert rounds.last.config.only_labels_party.epochs == ["day-1", "day-2"]
     assert json.loads(invoke("run", "--json")) == {"r2": 0.5}
     assert invoke("run", "--quiet") == ""
-    assert "--no-evaluate cannot be had of a model of sums" in refusal("run", "--no-evaluate")
-    assert "--true-labels cannot be had" in refusal("run", "--true-labels", "t")
+    of_sums.clear()
+    unscored = invoke("run", "--no-evaluate", "--model", "m").splitlines()[3:]
+    assert unscored == [
+        "model in m, predictions in predictions.parquet", "next: feature-party evaluate",
+    ]  # fmt: skip
+    assert [each[0] for each in of_sums] == ["trained", "score", "predict"]
+    assert json.loads(invoke("run", "--no-evaluate", "--json")) == {"metrics of": {}}
 
 
 @dataclass

@@ -142,7 +142,7 @@ def test_a_constant_is_not_better_and_few_events_cannot_tell() -> None:
     assert unsure.events is not None
     assert unsure.events > 60
     lines = summary(unsure, None, 0.5, 60, 60)
-    assert lines[1].startswith("better than no features: cannot tell at ε = 0.5 with 60 events")
+    assert lines[1].startswith("better than a constant: cannot tell at ε = 0.5 with 60 events")
     assert "events, or ε =" in lines[1]
 
 

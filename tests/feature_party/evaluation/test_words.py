@@ -71,7 +71,7 @@ WITH_SUMS = FOUND.told_by(Measured(0.5, 0.4, 0.6), Measured(4.0, 3.0, 5.0), 9.0,
 def test_a_summary_says_what_decides_and_on_how_many_events_it_rests() -> None:
     first, second, third, fourth, fifth = summary(FOUND, None, 0.5, 3000, 3000)
     assert first == "the features predict the label: yes (p = 0.0062)"
-    assert second == "better than no features: yes"
+    assert second == "better than a constant: yes"
     assert third == (
         "R², the share of the label's variance that is explained: 0.35 (95%: 0.27 … 0.43);"
         " assumption-free 0.00 … 0.47"
@@ -86,7 +86,7 @@ def test_a_summary_says_what_decides_and_on_how_many_events_it_rests() -> None:
 def test_a_summary_of_sums_says_so() -> None:
     first, second, third, fourth, fifth = summary(WITH_SUMS, CLIPPED, 0.5, 3000, 700)
     assert first == "the features predict the label: yes (1,200 events' sums)"
-    assert second == "better than no features: yes"
+    assert second == "better than a constant: yes"
     assert third.endswith("0.50 (95%: 0.40 … 0.60); from codes alone 0.27 … 0.43")
     assert fourth == "estimated test MSE 4.5 (95%: 3 … 5), of always predicting the mean 9"
     assert "by two sums over 1,200 held-out events that no code was sent of" in fifth
@@ -130,9 +130,9 @@ def test_verdicts_end_where_an_interval_does(
     assert compared(found.share) == found.verdict == verdict
     assert found.to_json()["verdict"] == verdict
     said = {
-        "better": "better than no features: yes",
-        "not better": "better than no features: no, less than 1% of the label's variance explained",
-        "cannot tell": "better than no features: cannot tell at ε = 0.5 with 3,000 events",
+        "better": "better than a constant: yes",
+        "not better": "better than a constant: no, less than 1% of the label's variance explained",
+        "cannot tell": "better than a constant: cannot tell at ε = 0.5 with 3,000 events",
     }
     assert verdict_sentence(found, 0.5, 3000) == said[verdict]
 

@@ -366,25 +366,25 @@ def test_means_by_a_column_are_of_the_matched_events(world: World, tmp_path: Pat
 
 
 def test_true_labels_are_matched_and_completed() -> None:
-    problem: Any = SimpleNamespace(grid=np.array([0.0, 4.0]))
+    ends = 0.0, 4.0
     keys = pl.Series("event", ["b", "a", "c", "d", "e"])
     truth = pl.DataFrame({"event": ["a", "b", "d", "e"], "y": [1.0, 9.0, None, float("inf")]})
-    found = match_true_labels(keys, truth, "y", problem, 2.5)
+    found = match_true_labels(keys, truth, "y", ends, 2.5)
     assert found.tolist() == [4.0, 1.0, 2.5, 2.5, 2.5]
     other = truth.rename({"event": "id"})
-    assert match_true_labels(keys, other, "y", problem, 2.5).tolist() == found.tolist()
+    assert match_true_labels(keys, other, "y", ends, 2.5).tolist() == found.tolist()
     wide = other.with_columns(z=1)
     with pytest.raises(
         DataError, match="the true labels have no column 'event'; columns: id, y, z"
     ):
-        match_true_labels(keys, wide, "y", problem, 2.5)
-    assert match_true_labels(keys, wide, "y", problem, 2.5, "id").tolist() == found.tolist()
+        match_true_labels(keys, wide, "y", ends, 2.5)
+    assert match_true_labels(keys, wide, "y", ends, 2.5, "id").tolist() == found.tolist()
     with pytest.raises(DataError, match="the true labels have no column 'w'"):
-        match_true_labels(keys, wide, "w", problem, 2.5, "id")
+        match_true_labels(keys, wide, "w", ends, 2.5, "id")
     with pytest.raises(DataError, match="keys occur more than once in column 'event' of the true"):
-        match_true_labels(keys, pl.concat([truth, truth[:1]]), "y", problem, 2.5)
+        match_true_labels(keys, pl.concat([truth, truth[:1]]), "y", ends, 2.5)
     whose = pl.DataFrame({"event": ["a", "a"], "y": [1.0, 3.0], "labels_party": ["p", "q"]})
-    both = [match_true_labels(keys[1:2], whose, "y", problem, 0, None, who)[0] for who in "pq"]
+    both = [match_true_labels(keys[1:2], whose, "y", ends, 0, None, who)[0] for who in "pq"]
     assert both == [1.0, 3.0]
 
 

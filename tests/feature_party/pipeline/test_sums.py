@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,11 +14,11 @@ import polars as pl
 import pytest
 
 import labelveil as lv
-from labelveil.common.errors import ConfigError
+from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.mechanisms.group_sums import PrivateSums
 from labelveil.common.release.question import encode_question
 from labelveil.feature_party.client.submission import Population
-from labelveil.feature_party.config.sections import FeaturePartyConfig, GroupsSection
+from labelveil.feature_party.config.sections import FeaturePartyConfig, GroupsSection, TrueLabels
 
 pytest.importorskip("torch", reason="the features party needs torch")
 
@@ -43,7 +44,7 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SumStages]:
         "output": {name: folder / file for name, file in output.items()},
     }
     stated = SimpleNamespace(
-        labels=[SimpleNamespace(name="y")],
+        labels=[SimpleNamespace(name="y", missing=2.5)],
         data_set="d",
         epoch="1",
         privacy=SimpleNamespace(requested_epsilon=EPSILON),
@@ -119,3 +120,56 @@ def test_sums_that_no_labels_have_leave_a_model_without_a_score(
     step = stages.answers[0].answer.question.lattice.step  # from 0 to 10, both ends included
     assert metrics["points"] == round(10 / step) + 1
     assert stages.config.output.report.is_file()
+
+
+@pytest.fixture
+def beside(stages: SumStages, tmp_path: Path) -> tuple[SumStages, np.ndarray[Any, Any]]:
+    """The same with a file of true labels, of which one is missing, and (n,) those."""
+    labels = np.clip(5 + 2 * stages.table["x"].to_numpy(), 0, 10)
+    keys = stages.features["key"]
+    table = pl.DataFrame({"key": keys, "paid": labels})[::-1]
+    table.filter(pl.col("key") != "e700").write_parquet(tmp_path / "truth.parquet")
+    labels[700] = 2.5
+    truth = TrueLabels(true_labels=tmp_path / "truth.parquet", true_label="paid")
+    del stages.answers[1:]
+    return replace(stages, truth=truth), labels
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_true_labels_of_events_that_no_sum_taught_score_a_model(
+    beside: tuple[SumStages, np.ndarray[Any, Any]], tmp_path: Path
+) -> None:
+    stages, labels = beside
+    (tmp_path / "ideal.json").write_text('{"test_mse": 1.25, "test_mae": 0.5}')
+    model = stages.trained()
+    metrics = stages.evaluate(model, tmp_path / "ideal.json")
+    missed = model.predict(stages.table)["prediction"].to_numpy() - labels
+    assert metrics["test_mse"] == pytest.approx(np.mean(missed[TAUGHT:] ** 2))
+    assert metrics["test_mae"] == pytest.approx(np.mean(np.abs(missed[TAUGHT:])))
+    spread = labels[TAUGHT:] - labels[:TAUGHT].mean()
+    assert metrics["constant_mse"] == pytest.approx(np.mean(spread**2))
+    assert (metrics["nonprivate_mse"], metrics["nonprivate_mae"]) == (1.25, 0.5)
+    assert (metrics["rows"], metrics["holdout_rows"]) == (EVENTS, EVENTS - TAUGHT)
+    assert (metrics["epsilon_prior"], metrics["epsilon_labels"]) == (0, EPSILON)
+    assert "Only a simulation can tell this" in stages.config.output.report.read_text("utf-8")
+
+
+@pytest.mark.slow
+def test_networks_learn_from_true_labels_of_the_same_events(
+    beside: tuple[SumStages, np.ndarray[Any, Any]], tmp_path: Path
+) -> None:
+    stages, labels = beside
+    found = json.loads(stages.train_on_truth(tmp_path / "ideal").read_text())
+    spread = labels[TAUGHT:] - labels[:TAUGHT].mean()
+    assert found["constant_mse"] == pytest.approx(np.mean(spread**2))
+    assert found["test_mse"] < 0.05 * found["constant_mse"]  # a line without noise
+    assert "nonprivate_mse" not in found
+
+
+def test_true_labels_tell_nothing_of_events_that_were_all_learned_from(
+    beside: tuple[SumStages, np.ndarray[Any, Any]],
+) -> None:
+    stages, _ = beside
+    rows = stages.features[:TAUGHT]
+    with pytest.raises(DataError, match=r"all 200 events were learned from, and true labels tell"):
+        replace(stages, _features=rows).train_on_truth(Path("never"))

@@ -95,7 +95,7 @@ def test_a_simulation_has_every_section(rendered: str) -> None:
     assert "81% of what true labels teach about visits, at ε = 1" in page.text
     assert "5,900 events are in both the release (6,000 events)" in page.text
     assert page.tags.count("h1") == 1
-    assert "Better than no features: yes." in page.text
+    assert "Better than a constant: yes." in page.text
     share = "35% (95%: 27% … 43%). The interval takes the model's own distributions to be about"
     assert f"variation in visits that the features explain: {share} right" in page.text
     assert "; without that it is 23% … 47%" in page.text
@@ -160,7 +160,7 @@ def test_title_verdict_and_interval_are_of_one_estimate(
     explained = replace(explained, association=0.0) if sums else codes
     said = headline(make_inputs(simulated=False, explained=explained))
     text = " ".join(said.sentences)
-    assert f"Better than no features: {verdict}" in text
+    assert f"Better than a constant: {verdict}" in text
     assert f"variation in visits that the features explain: {shown}" in text
     if title:
         assert title in said.title
@@ -329,7 +329,7 @@ def test_the_title_says_what_happened(
     told = headline(make_inputs(simulated=False, explained=explained))
     assert explained.verdict == verdict
     assert title in told.title
-    better = "Better than no features: yes" in " ".join(told.sentences)
+    better = "Better than a constant: yes" in " ".join(told.sentences)
     assert better == (verdict == "better")
     ends = re.search(r"([\d.]+)% … ([\d.]+)%", told.sentences[2])
     assert ends is not None

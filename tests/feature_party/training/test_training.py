@@ -39,12 +39,16 @@ def config(world: World, **training: object) -> FeaturePartyConfig:
     )
 
 
+ENDS = 0.0, 4.0
+"""Of the label of a world."""
+
+
 @pytest.fixture(scope="module")
 def noisy(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Prepared, np.ndarray]:
     """4,000 events at ε = 1, joined, and the true labels of the matched events."""
     world = build_world(tmp_path_factory.mktemp("noisy"), rows=4000, epsilon=1.0, seed=2)
     prepared = prepare(world.directory, world.features, config(world))
-    truth = match_true_labels(prepared.table["event"], world.truth, "amount", prepared.problem, 0.0)
+    truth = match_true_labels(prepared.table["event"], world.truth, "amount", ENDS, 0.0)
     return world, prepared, truth
 
 
@@ -58,7 +62,7 @@ def held_out_error(model: Model, prepared: Prepared, truth: np.ndarray) -> float
 def test_likelihood_beats_raw(tmp_path: Path) -> None:
     world = build_world(tmp_path, rows=4000, epsilon=2.0, seed=2, biased=True)
     prepared = prepare(world.directory, world.features, config(world))
-    truth = match_true_labels(prepared.table["event"], world.truth, "amount", prepared.problem, 0.0)
+    truth = match_true_labels(prepared.table["event"], world.truth, "amount", ENDS, 0.0)
     constant = float(np.var(truth[prepared.holdout]))
     errors = {}
     for objective in ("likelihood", "debiased", "raw"):
@@ -271,21 +275,18 @@ def test_prediction_streams_what_it_would_predict_at_once(world: World, tmp_path
     assert not (tmp_path / "none.parquet").exists()
 
 
-def test_true_labels_are_completed_and_clipped(
-    noisy: tuple[World, Prepared, np.ndarray],
-) -> None:
-    _, prepared, _ = noisy
+def test_true_labels_are_completed_and_clipped() -> None:
     events = pl.DataFrame({"event": ["a", "b", "c", "d", "e", "f"]})
     infinite = math.inf  # missing, as for the labels party
     amounts = [99.0, -1.0, infinite, -infinite, math.nan]
     labels = pl.DataFrame({"name": ["b", "a", "d", "e", "f"], "amount": amounts})
-    found = match_true_labels(events["event"], labels, "amount", prepared.problem, 1.5)
+    found = match_true_labels(events["event"], labels, "amount", ENDS, 1.5)
     assert found.tolist() == [0.0, 4.0, 1.5, 1.5, 1.5, 1.5]
     twice = pl.DataFrame({"event": ["a", "a"], "amount": [1.0, 2.0]})
     with pytest.raises(DataError, match="more than once"):
-        match_true_labels(events["event"], twice, "amount", prepared.problem, 0.0)
+        match_true_labels(events["event"], twice, "amount", ENDS, 0.0)
     with pytest.raises(DataError, match="no column 'sales'"):
-        match_true_labels(events["event"], twice, "sales", prepared.problem, 0.0)
+        match_true_labels(events["event"], twice, "sales", ENDS, 0.0)
 
 
 def test_settings_fit_the_data(world: World) -> None:

@@ -100,6 +100,15 @@ def test_rounds_strata_and_several_labels_are_told_to_both(small: Small, tmp_pat
     assert features["labels_party"]["submit"] is True
     assert features["rounds"]["shares"] == pytest.approx([1 / 3, 2 / 3])
     assert not (workspace.label_party / "population.parquet").exists()
+    whole = {"label": "y:0:10:whole", "lower": None, "upper": None, "randomizer": "auto"}
+    _, labels, features = told(
+        small(key="id", ask="groups", rounds="1", epsilon=0.25, out=tmp_path / "g", **whole)
+    )
+    assert (labels["data"]["population"], labels["rounds"]) == ("submitted", {"questions": True})
+    assert labels["domain"] == {"lower": 0.0, "upper": 10.0, "grid": "auto"}  # the question says it
+    assert features["rounds"] == {"shares": [1.0]}
+    assert features["groups"] == {"epsilon": 0.25, "lower": 0.0, "upper": 10.0}
+    assert features["release"]["parquet"] is False
     workspace, labels, features = told(small(key="id", strata="leak", out=tmp_path / "b"))
     assert labels["strata"] == {"column": "leak", "values": "strata.txt"}
     assert (workspace.label_party / "strata.txt").read_text() == "0\n1"
@@ -179,7 +188,7 @@ def test_each_round_has_twice_the_events_of_the_one_before(
     assert settings.shares == pytest.approx(shares)
     assert settings.submitted is bool(shares)
     grouped = small(randomizer="auto", ask="groups", rounds=rounds)
-    assert grouped.shares == pytest.approx(shares)
+    assert grouped.shares == pytest.approx(shares or [1.0])
     assert grouped.submitted
     usual = [0.25, 0.3, 0.45]
     assert small(randomizer="auto", ask="groups", rounds="auto").shares == usual

@@ -81,8 +81,3 @@ def write(tmp_path: Path) -> WriteRelease:
         return folder
 
     return write_one
-
-
-@pytest.fixture(autouse=True, scope="module")
-def priors(coarse_estimates: None) -> None:
-    """Any prior will do: what is told of it is looked at."""

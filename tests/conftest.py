@@ -123,7 +123,7 @@ def once(function: Callable[..., Any]) -> Callable[..., Any]:
     known: dict[bytes, Any] = {}
 
     def remembered(*given: Any, **named: Any) -> Any:
-        key = hashlib.sha256(pickle.dumps((given, named, denoising._REWEIGHTINGS))).digest()
+        key = hashlib.sha256(pickle.dumps((given, named))).digest()
         if key not in known:
             known[key] = function(*given, **named)
         return copy.deepcopy(known[key])
@@ -143,15 +143,6 @@ def every_estimate_once() -> Iterator[None]:
         patch.setattr(prior, "denoise_histogram", histogram)
         if problem := sys.modules.get("labelveil.feature_party.learning.problem"):
             patch.setattr(problem, "denoise_histogram", histogram)
-        yield
-
-
-@pytest.fixture(scope="module")
-def coarse_estimates() -> Iterator[None]:
-    """Try fewer histograms in this process, for tests that look at what is done with one."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(denoising, "_PENALTIES", denoising._PENALTIES[::3])
-        patch.setattr(denoising, "_REWEIGHTINGS", 1)
         yield
 
 

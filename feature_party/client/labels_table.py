@@ -41,7 +41,8 @@ def write_labels_table(folder: Path, manifest: Manifest) -> Path:
             if keys.size:
                 column = keys_column(keys).to_arrow().cast(pa.binary())
             # by way of Polars: Arrow would import pandas to see whether these are its arrays
-            others = (pl.Series(each) for each in (codes, *stands_for(manifest, codes).values()))
+            labels = map(pl.Series, stands_for(manifest, codes).values())
+            others = [pl.Series(codes), *labels]
             columns = [column, *(each.to_arrow() for each in others)]
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))
     return path

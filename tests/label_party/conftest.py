@@ -283,8 +283,3 @@ def served(party: Party) -> Iterator[str]:
     assert party.release().code == 0
     with running(party.config()) as address:
         yield address
-
-
-@pytest.fixture(autouse=True, scope="module")
-def priors(coarse_estimates: None) -> None:
-    """Any prior will do: what a labels party makes of one is looked at."""

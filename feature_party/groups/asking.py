@@ -178,9 +178,11 @@ class Expected:
         above, below, asked = _dealt(rows, rng)
         count = groups_of(asked.size, epsilon, 2 * half_width / _INSIDE, miss)
         groups = np.empty(rows, dtype=np.int64)
-        groups[asked] = clusters(self._compared()[asked], count, rng)
-        count = int(groups[asked].max()) + 1
-        half_widths = np.full(count, half_width)
+        groups[asked] = found = clusters(self._compared()[asked], count, rng)
+        count = int(found.max()) + 1
+        wild = self._more_unknown(found, asked, lattice)
+        wild = np.where(wild > miss, np.hypot(miss, wild), miss)
+        half_widths = np.clip(np.rint(WIDTH * wild), 1, lattice.steps).astype(np.int64)
         gap = max(1, int(miss / _LEVELS_PER_DEVIATION), -(-lattice.steps // (MOST_LEVELS - 2)))
         places = np.rint((self.predictions - lattice.lower) / lattice.step / gap) * gap
         if above.size:  # a step to either side of an offset: whether a label lies beyond it
@@ -193,6 +195,17 @@ class Expected:
         offsets, levels = np.unique(places, return_inverse=True)
         one = offsets.size == 1
         return GroupQuestion(lattice, groups, half_widths, offsets, None if one else levels)
+
+    def _more_unknown(self, groups: Indices, rows: Indices, lattice: Lattice) -> Floats:
+        """(G,) steps by which predictions of a group's rows may err beyond what all may, on
+        average.
+
+        Columns far from all others' make a prediction wild: if labels were clipped near it, as
+        those of others are, a sum would say no more than that it is too far.
+        """
+        squares = np.sum((self.doubts / lattice.step) ** 2, axis=1)
+        of_group = np.bincount(groups, squares[rows]) / np.bincount(groups)
+        return np.asarray(np.sqrt(np.maximum(of_group - squares.mean(), 0.0)))
 
     def _compared(self) -> Floats:
         """(n, K + F) what groups are alike in: how predictions err together, and columns."""

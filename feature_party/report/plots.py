@@ -205,7 +205,7 @@ def predicted_against_actual(
         most = max(int(counts.max()), 1)
         ticks = [10**power for power in range(len(str(most)))]
         ticks += [most] * (most >= 2 * ticks[-1])  # its name would lie over that of the one below
-        bar.set_ticks(np.log10(ticks), labels=[f"{count:,}" for count in ticks])
+        bar.set_ticks(np.log10(ticks).tolist(), labels=[f"{count:,}" for count in ticks])
         bar.set_label("events (logarithmic)")
         bar.outline.set_visible(False)
         bar.ax.tick_params(length=0)

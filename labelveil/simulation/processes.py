@@ -68,8 +68,8 @@ class Party(subprocess.Popen[bytes]):
         return True
 
     def go_on(self) -> None:
-        """Tell it what it waits for: that it may go on."""
-        if self.stdin is not None:
+        """Tell it what it waits for: that it may go on. Once is enough."""
+        if self.stdin is not None and not self.stdin.closed:
             with suppress(BrokenPipeError), self.stdin:  # it has ended, and its log says why
                 self.stdin.write(b"\n")
 

@@ -45,6 +45,7 @@ from labelveil.simulation.workspace import Workspace, config_file, furnish
 
 _WIDTH = 110
 _POLL_SECONDS = 0.1
+_SCORES = "scores.json"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -203,12 +204,16 @@ class _Simulation:
         """Wait for the features party's run; who will score it begins beside it, when it can.
 
         Networks learn from true labels there, to compare, and need all releases. It waits for the
-        run's end before it reads the model: nothing of the run sees a true label.
+        model to be there before it reads it: nothing of the run sees a true label. In rounds it
+        waits for the run's end, which asks how good the model is.
         """
-        releases = self._workspace.releases(len(self._settings.shares))
+        shares, workspace = self._settings.shares, self._workspace
+        releases = workspace.releases(len(shares))
         while not run.ended_within(_POLL_SECONDS):
             if self._scorer is None and not self._given and is_complete(releases[-1]):
                 self._scorer = self._scoring()
+            if self._scorer is not None and not shares and workspace.trained:
+                self._scorer.go_on()
         if run.returncode:
             raise run.failure()
 
@@ -222,6 +227,7 @@ class _Simulation:
         if self._settings.nonprivate and not compared:
             compared = "--nonprivate", "../nonprivate"
         options = ["--wait", "--set", "join.directory=../nonprivate/joined"]
+        options += ["--metrics", _SCORES]  # the run may still write its own
         invocation = self._invocation(
             FEATURE_PROGRAM, "evaluate", *options, *self._truth, *compared
         )
@@ -252,6 +258,7 @@ class _Simulation:
             if scorer.wait():
                 raise scorer.failure()
             shutil.rmtree(self._workspace.nonprivate / "joined", ignore_errors=True)
+            (figures / _SCORES).replace(figures / "metrics.json")
             metrics = json.loads((figures / "metrics.json").read_text("utf-8"))
             if releases and not several:
                 secret = read_secret(files.join_secret)

@@ -48,6 +48,11 @@ class Workspace:
         numbers = range(1, rounds + 1)
         return [self.release / f"{EPOCH}-{number}" for number in numbers] or [self.release]
 
+    @property
+    def trained(self) -> bool:
+        """Whether the model is there, whose description is written last."""
+        return (self.model / "model.json").is_file()
+
     def claim(self, *, overwrite: bool) -> None:
         """Make the folder, or clear an earlier run out of it; ``ConfigError`` if it is in use."""
         if self.root.exists() and not self.root.is_dir():

@@ -5,13 +5,18 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
 import labelveil as lv
 from labelveil.common.errors import ConfigError
 from labelveil.common.version import __version__
+from tests.approved import approved
 
 HEAVY = ("common", "numpy", "polars", "torch", "matplotlib", "scipy", "pydantic", "typer", "grpc")
 
@@ -65,6 +70,35 @@ def test_every_subject_gives_its_names_when_they_are_used() -> None:
             assert not documented or inspect.getdoc(given), (subject, name)
         with pytest.raises(AttributeError, match=f"'labelveil.{subject}' has no attribute 'torch'"):
             module.torch  # noqa: B018
+
+
+def with_parameters(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    """Its functions, classes and their public methods, by name."""
+    for name in module.__all__:
+        given = getattr(module, name)
+        if inspect.isfunction(given):
+            yield name, given
+        if inspect.isclass(given) and not issubclass(given, Enum | Exception):
+            yield name, given
+            for method, what in inspect.getmembers(given, callable):
+                if not method.startswith("_") and what.__module__.startswith("labelveil."):
+                    yield f"{name}.{method}", what
+
+
+@pytest.mark.parametrize("subject", ["", *SUBJECTS])
+def test_what_is_taken_where_nothing_is_said_was_approved(subject: str) -> None:
+    """Defaults decide what is spent: another one is meant, or a slip."""
+    found = {}
+    for name, given in with_parameters(getattr(lv, subject) if subject else lv):
+        parameters = inspect.signature(given).parameters.values()
+        defaults = {one.name: one.default for one in parameters if one.default is not one.empty}
+        said = {
+            name: default.__qualname__ if inspect.isfunction(default) else default
+            for name, default in defaults.items()
+        }
+        if said:
+            found[name] = said
+    approved(Path(__file__).parent / "approved.json", f"labelveil.{subject}", found)
 
 
 def test_functions_show_their_keywords() -> None:

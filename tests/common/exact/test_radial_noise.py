@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from typing import cast
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from labelveil.common.arrays import Floats
-from labelveil.common.entropy import seeded_entropy
+from labelveil.common.entropy import WordSource, seeded_entropy
 from labelveil.common.exact.radial_noise import gaussian_vector, radial_laplace
 from tests.effort import EXHAUSTIVE, effort, one_in
 from tests.statistics import binomial_range, counts_fit, follows
@@ -100,20 +101,49 @@ def test_a_finer_grid_only_adds_digits_of_the_same_ideal_vector(
             assert abs(Fraction(value) * pitch - ideal) <= pitch / 2 + Fraction(2) ** grids[-1]
 
 
-def test_the_ideal_vector_follows_from_its_words() -> None:
+class Given:
+    """Words that are given, and then those of a source."""
+
+    def __init__(self, *first: int) -> None:
+        self._first, self._source = list(first), seeded_entropy(6).source("radial")
+
+    def take(self, count: int) -> NDArray[np.uint64]:
+        given = [self._first.pop(0) for _ in range(min(count, len(self._first)))]
+        more = self._source.take(count - len(given)) if count > len(given) else []
+        return np.array([*given, *more], dtype=np.uint64)
+
+
+HALF = 1 << 63
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        (),
+        # numbers of which more words have to be drawn than of others, as they begin with zeros
+        (0, 0, HALF, 5),
+        (HALF, 1, HALF, 2, HALF, 3, 0, 0, HALF, 4),
+        (HALF, 1, HALF, 2, HALF, 3, HALF, 4, 0, 0, HALF, 5),
+    ],
+)
+def test_the_ideal_vector_follows_from_its_words(first: tuple[int, ...]) -> None:
     """The interval arithmetic against the same formula in floats."""
-    source = seeded_entropy(6).source("radial")
-    words = seeded_entropy(6).source("radial")
+    words = Given(*first)
+    source = cast(WordSource, Given(*first))
     found = radial_laplace(np.zeros(3), Fraction(2), -40, source).astype(np.float64) / 2**40
 
-    def uniform() -> float:
-        high, low = words.take(1)[0], words.take(1)[0]
-        return (int(high) * 2**64 + int(low)) / 2**128
+    def uniform() -> tuple[float, int]:
+        number, count = 0, 0
+        while not number:
+            high, low = words.take(2)
+            number, count = (number << 128) | (int(high) << 64) | int(low), count + 2
+        return number / 2 ** (64 * count), count
 
-    norm = -sum(math.log(uniform()) for _ in range(3))
+    norm = -sum(math.log(uniform()[0]) for _ in range(3))
     normals: list[float] = []
     while len(normals) < 4:
-        v, w = uniform(), uniform()
+        (v, of_v), (w, of_w) = uniform(), uniform()
+        words.take(abs(of_v - of_w))  # until of both the same digits are known
         total = v * v + w * w
         if total < 1:
             factor = math.sqrt(-2 * math.log(total) / total)

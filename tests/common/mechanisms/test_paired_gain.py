@@ -98,6 +98,12 @@ def test_a_scale_is_never_rounded_down() -> None:
         answers = NoisyAnswers(epsilon, most, group)
         assert answers.scale(span) >= group * span * most / epsilon
         assert answers.scale(span) - group * span * most / epsilon < Fraction(1, 4000)
+    # of labels 0 … 1 in squares, 1 predicted: from 1/4 - 0 a label moves a sum to 1/4 - 1, which is
+    # clipped to -1/4
+    gain = PairedGain.of_ends(0.0, 1.0)
+    answers = NoisyAnswers(Fraction(1, 2), 3, 2)
+    unsure = answers.unsure(gain, gain.span(np.ones(60)), 60)
+    assert unsure == pytest.approx(0.5 * 2 * 3 / 0.5 / 60, rel=1e-6)
     users = NoisyAnswers(Fraction(1, 2), group=3, unit=Unit.USER)
     assert users.guarantee == PureDP.of(Fraction(1, 2), Adjacency.REPLACE_LABEL, Unit.USER)
 

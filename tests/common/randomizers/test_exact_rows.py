@@ -90,3 +90,10 @@ def test_knots_keep_both_ends_and_follow_the_mass() -> None:
     spike = np.zeros(1000)
     spike[3] = 1.0
     assert choose_knots(labels, spike, 100).size == 100
+    # as dense as the cube root of the law is, however dense the points are: of two stretches of one
+    # length the first has 8/9 of the mass, and of a tenth of it, which is spread evenly, the half
+    uneven = np.r_[np.arange(0, 1, 1 / 4000), np.arange(1, 2, 1 / 1000)]
+    mass = np.where(uneven < 1, 8 / 4000, 1 / 1000)
+    first = np.count_nonzero(choose_knots(uneven, mass / mass.sum(), 200) < 4000)
+    roots = np.cbrt([0.9 * 8 / 9 + 0.05, 0.9 / 9 + 0.05])
+    assert first == pytest.approx(200 * roots[0] / roots.sum(), abs=2)

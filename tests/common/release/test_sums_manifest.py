@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from labelveil.common.release.question import encode_question
 from labelveil.common.release.sections import SumsSection, WidthSection
 from labelveil.common.release.sums import read_sums
 from tests.formats.make import kept, unpack
+from tests.labelveil.audit.certificate.summed import QUESTION, write_sums
 
 Change = Callable[[Any], None]
 
@@ -166,6 +169,16 @@ def test_a_manifest_states_what_its_question_asks(folder: Path) -> None:
     (folder / QUESTION_FILE).write_bytes((folder / QUESTION_FILE).read_bytes()[:-4] + bytes(4))
     with pytest.raises(ReleaseError, match="but the labels party answered"):
         read_sums(folder)
+    # of weights 1 and -1 sums move as far as without any
+    signs = replace(QUESTION, weights=np.sign(QUESTION.weights))
+    for largest in (1, 0):
+        folder = write_sums(
+            folder.parent / str(largest),
+            at("sums", "largest_weight", value=largest),
+            question=signs,
+        )
+        with nullcontext() if largest else pytest.raises(ReleaseError, match="states other"):
+            read_sums(folder)
 
 
 def test_the_largest_question_has_a_manifest_that_is_read() -> None:

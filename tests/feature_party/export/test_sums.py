@@ -57,7 +57,8 @@ def test_the_module_is_the_model(table: pl.DataFrame, model: SumsModel) -> None:
         pl.Series("kind", ["never", "", None, "a"]),
         pl.Series("when", [None, datetime(1, 1, 1), datetime(2999, 12, 31), None]),
     )
-    for of in (model, replace(model, boosted=None)):
+    clipped = replace(model, lattice=Lattice(1, 5, 8))  # below what it says of some, and above
+    for of in (model, replace(model, boosted=None), clipped):
         for rows in (table, strange, probes(model.encoder)):
             inputs = [torch.as_tensor(c.values(rows)) for c in served_columns(model.encoder)]
             with torch.no_grad():

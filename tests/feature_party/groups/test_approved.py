@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,9 @@ def test_rows_of_sums_follow_each_other() -> None:
     mean, variance, slope = data.moments(np.zeros(8), 0.5)
     assert (mean[0], variance[0], slope[0]) == pytest.approx((-data.offsets[0], 0.25, 1.0))
     assert variance[4] == pytest.approx(4 * variance[5] / 9, rel=0.2)
+    # a label is at most 256 steps from the 255th of 511: at that width none is clipped
+    exactly = answered(replace(first, half_widths=np.array([255, 256])), labels[:4])
+    assert SumRows.from_answers([exactly]).open_ended.tolist() == [True, False, True]
     approved(KEPT, "rows of sums", {"mean": mean, "variance": variance, "slope": slope,
                                     "sums": data.sums, "noise": data.noise})  # fmt: skip
 

@@ -42,7 +42,8 @@ def test_a_tenth_asks_how_far_labels_lie_from_predictions() -> None:
     rng = np.random.default_rng(1)
     inputs, predictions = rng.normal(size=(1000, 3)), rng.uniform(30, 70, 1000)
     lattice = Lattice(0.0, 100.0, 500)
-    question = Expected(inputs, inputs[:, :1], predictions, 5.0).question(lattice, 1.0, rng)
+    alike = np.ones((1000, 1))
+    question = Expected(inputs, alike, predictions, 5.0).question(lattice, 1.0, rng)
     assert question.sizes[-2:].tolist() == [50, 50]
     assert question.half_widths[-2:].tolist() == [1, 1]
     assert set(question.half_widths[:-2].tolist()) == {round(1.5 * 5 / lattice.step)}
@@ -53,6 +54,19 @@ def test_a_tenth_asks_how_far_labels_lie_from_predictions() -> None:
     assert np.abs(sides[0] - 5).max() < 1.2
     assert np.abs(sides[1] + 5).max() < 1.2
     assert np.abs(away[question.groups < question.half_widths.size - 2]).max() < 0.7
+
+
+def test_less_of_a_label_is_clipped_where_its_prediction_may_be_wild() -> None:
+    rng = np.random.default_rng(2)
+    lattice, wild = Lattice(0.0, 100.0, 500), np.arange(1000) < 40
+    doubts = np.where(wild, 30.0, 1.0)[:, None]
+    predictions = np.where(wild, 80.0, 3.0)
+    question = Expected(doubts, doubts, predictions, 2.0).question(lattice, 1.0, rng)
+    within = question.groups < question.half_widths.size - 2
+    widths = lattice.step * question.half_widths[question.groups.astype(int)]
+    # 1.5 deviations: of 2 on average, in which doubts of 0.04 * 30² + 0.96 * 1² are
+    assert np.abs(widths[within & wild] - 1.5 * (4 + 900 - 36.96) ** 0.5).max() < lattice.step
+    assert set(widths[within & ~wild].tolist()) == {3.0}
 
 
 def test_groups_are_of_events_on_which_predictions_err_together() -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import labelveil as lv
+from labelveil.feature_party.groups.asking import Expected
 from labelveil.feature_party.groups.model import SumsModel, columns_of
 
 WORKERS = np.r_[np.zeros(100, dtype=np.int64), np.arange(100) % 6 + 1]
@@ -44,3 +45,24 @@ def test_a_ridge_under_which_sums_are_likelier_by_ten_counts_e_times_as_much(
     assert points == pytest.approx(np.full(200, 2 * share + 6 * (1 - share)))
     assert mean.miss == pytest.approx(5 * share + 10 * (1 - share))
     assert len(mean.ask(TABLE, 8, np.random.default_rng(0))) == 200
+
+
+def test_doubts_of_a_mean_are_those_of_its_ridges(
+    model: SumsModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A product of two events' is their covariance: the ridges' mean, as these are weighed."""
+    first = model.ridges[0]
+    mean = replace(model, ridges=(replace(first, gain=5.0), replace(first, gain=20.0)))
+    drawn = {gain: np.random.default_rng(int(gain)).normal(size=(200, 3)) for gain in (5.0, 20.0)}
+    monkeypatch.setattr(type(first), "doubts", lambda self, inputs: drawn[self.gain])
+    monkeypatch.setattr(Expected, "question", lambda self, *given: (self, *given))
+    expected, lattice, epsilon, _ = mean.ask(TABLE, 8, np.random.default_rng(0))  # type: ignore[misc]
+    weights = np.array([np.exp(-1.5), 1]) / (np.exp(-1.5) + 1)
+    wanted = sum(
+        weight * doubts @ doubts.T for weight, doubts in zip(weights, drawn.values(), strict=True)
+    )
+    np.testing.assert_allclose(expected.doubts @ expected.doubts.T, wanted)
+    np.testing.assert_allclose(
+        expected.predictions, mean.distributions(mean.encoder.encode(TABLE)).points
+    )
+    assert (lattice, epsilon, expected.miss) == (model.lattice, 8, mean.miss)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from labelveil.common.arrays import Indices
 from labelveil.common.entropy import seeded_entropy
@@ -48,6 +52,46 @@ def test_every_event_is_asked_once_and_answers_belong_to_their_rows() -> None:
     along = [float((ridge.frequencies != 0).float().mean()) for ridge in model.ridges]
     assert along[0] < 0.9
     assert along[1] == 1
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(100, 300), st.lists(st.integers(1, 9), min_size=1, max_size=9))
+def test_rounds_ask_of_further_events_and_learn_from_all_before(
+    rows: int, parts: list[int]
+) -> None:
+    """Whatever is learned: which events each question is about, and each model has learned from."""
+    table = pl.DataFrame({"row": range(rows)})
+    asked = list[Indices]()
+
+    def fit(table: pl.DataFrame, answers: list[int], **named: Any) -> SimpleNamespace:
+        def ask(table: pl.DataFrame, epsilon: float, rng: object) -> Any:
+            return len(answers), table, epsilon
+
+        return SimpleNamespace(ask=ask, table=table, answers=tuple(answers), named=named)
+
+    def ask_first(table: pl.DataFrame, lattice: Lattice, epsilon: float, *more: object) -> Any:
+        return 0, table, epsilon
+
+    def answer(events: Indices, question: Any) -> Any:
+        known, of, epsilon = question
+        assert (known, of["row"].to_list(), epsilon) == (len(asked), events.tolist(), 0.5)
+        asked.append(events)
+        return len(asked)
+
+    shares = [part / sum(parts) for part in parts]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("labelveil.feature_party.groups.rounds.SumsModel.fit", fit)
+        patched.setattr("labelveil.feature_party.groups.rounds.ask_first", ask_first)
+        for number, each in enumerate(
+            learn_in_rounds(table, LATTICE, 0.5, answer, shares=shares, seed=5), 1
+        ):
+            model: Any = each.model
+            assert each.answers == model.answers == tuple(range(1, number + 1))
+            assert each.asked.tolist() == model.table["row"].to_list()
+            assert each.asked.tolist() == np.concatenate(asked).tolist()
+            assert model.named["seed"] == 5
+    assert sorted(each.asked.tolist()) == list(range(rows))
+    assert [of.size for of in asked] == pytest.approx(np.multiply(shares, rows), abs=1.01)
 
 
 def test_a_round_without_events_is_refused() -> None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -12,7 +16,7 @@ import pytest
 import labelveil as lv
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.formats import SUMS_MODEL
-from labelveil.common.mechanisms.group_sums import Lattice
+from labelveil.common.mechanisms.group_sums import Lattice, NoisySums
 from labelveil.feature_party.config.sections import FeaturePartyConfig
 from tests.effort import one_in
 
@@ -131,6 +135,51 @@ def test_a_score_is_told_of_the_predictions_that_were_asked_about(miss: float) -
     assert again.score(answer) == asked.score(answer)
     with pytest.raises(DataError, match="about other predictions"):
         ScoreQuestion.asked(asked.question, points[::-1].copy(), 5.0, miss)
+
+
+@pytest.mark.parametrize(("miss", "kind"), [(0.05, "errors"), (3.0, "gain")])
+def test_sums_of_another_meaning_and_impossible_ones_tell_no_score(miss: float, kind: str) -> None:
+    """They would tell one that is wrong: each question differs in one thing from what was asked."""
+    rng = np.random.default_rng(4)
+    points = np.clip(rng.uniform(0, 10, 400), 1, 9)
+    asked = ScoreQuestion.of(points, 5.0, Lattice.between(0, 10), 1 / miss, rng, miss)
+    assert asked.kind == kind
+    right = asked.question
+    ScoreQuestion.asked(right, points, 5.0, miss)
+    first, second = right.groups == 0, right.groups == 1
+    one = np.arange(400) == np.argmax(np.where(first, points, 0))
+    widths = right.half_widths.astype(np.int64)
+    others: dict[str, Any] = {
+        "squares of others": {"squares": 3 - right.squares},
+        "no squares": {"squares": 0},
+        "a group without events": {"groups": np.zeros(400, dtype=np.int64)},
+        "a third group": {"half_widths": np.append(widths, 1)},
+        "errors that are clipped": {"half_widths": widths - [kind == "errors", 1]},
+    }
+    if right.weights is not None:
+        weights, slight = right.weights.astype(np.int64), right.largest_weight // 50
+        others["no weights"] = {"weights": None}
+        others["a weight"] = {"weights": weights + one * slight}
+        others["weights of squares"] = {"weights": weights - second * slight}
+    others = {name: replace(right, **other) for name, other in others.items()}
+
+    def refused(question: Any, points: Any) -> bool:
+        with suppress(DataError):
+            ScoreQuestion.asked(question, points, 5.0, miss)
+            return False
+        return True
+
+    assert [name for name in others if not refused(others[name], points)] == []
+    assert refused(right, np.where(one, 1.0, points))
+    # the second sum is of squares: 0 … n h² steps², and noise of deviation √2 h²
+    square = int(widths[1]) ** 2 * right.largest_weight
+    most, noisy = int(second.sum()) * square, NoisySums(right, Fraction(1))
+    for sum_, possible in (
+        (most + 25 * square, True), (most + 35 * square, False),
+        (-25 * square, True), (-35 * square, False),
+    ):  # fmt: skip
+        with nullcontext() if possible else pytest.raises(DataError, match="no labels have such"):
+            asked.score(lv.PrivateSums(noisy, np.array([0, sum_])))
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
 import polars as pl
 import pytest
 
+from labelveil.common.arrays import Floats
 from labelveil.common.errors import ConfigError, ConnectionFailed, DataError, LabelveilError
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.questions import Question
 from labelveil.common.release.folder import (
     CHECK_FILE,
     CODES_FILE,
@@ -19,10 +23,11 @@ from labelveil.common.release.folder import (
     POPULATION_FILE,
     QUESTION_FILE,
 )
+from labelveil.common.release.question import decode_question
 from labelveil.feature_party.client.submission import Population
 from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.pipeline import rounds as module
-from labelveil.feature_party.pipeline.rounds import Rounds, deal, held_out, rows_of
+from labelveil.feature_party.pipeline.rounds import Rounds, deal, held_out, question_of, rows_of
 from labelveil.feature_party.tables import FeatureFile
 from tests.feature_party.worlds import SECRET
 
@@ -164,6 +169,62 @@ def test_rows_are_read_with_their_keys_some_at_a_time(
     some = list(rows_of(config, ["x"], mine))
     assert pl.concat(some)["id"].to_list() == ["e0", "e7", "e9"]
     assert all(part.height for part in some)
+
+
+def test_a_question_is_of_what_is_predicted_of_the_very_events(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    x = np.arange(40.0)
+    table = pl.DataFrame({"x": x, "id": [f"e{i}" for i in range(40)]})
+    table.write_parquet(tmp_path / "features.parquet")
+    config = make(data={"features": tmp_path / "features.parquet", "key": "id"}).config
+    whole = FeatureFile.batches
+    monkeypatch.setattr(FeatureFile, "batches", lambda self, names: whole(self, names, 7))
+
+    class Model:
+        encoder = SimpleNamespace(columns=["x"], encode=lambda table: table["x"].to_numpy())
+        problem, support, has_distributions = "problem", "support", True
+
+        def distributions(self, inputs: Floats) -> Any:
+            return SimpleNamespace(distributions=np.column_stack([inputs, -inputs]))
+
+    asked, laws = list[tuple[Any, ...]](), [[1, 0, 0], [0, 0, 1]]
+    second = np.array([False, True, True])
+
+    def ask(problem: Any, support: Any, predicted: Any, strata: int) -> Question:
+        found = [
+            np.concatenate([*predicted(some)])[:, 0].tolist() for some in (slice(None), second)
+        ]
+        asked.append((problem, support, strata, *found))
+        return Question(np.array([0, 1]), Grid(np.array([0.0, 1.0, 4.0])), np.array(laws))
+
+    monkeypatch.setattr(module, "ask", ask)
+    monkeypatch.setattr(module, "asks_better", lambda problem: True)
+    mine = np.isin(np.arange(40), [5, 6, 30])
+    models: Any = SimpleNamespace(by_label={"y": Model()})
+    question = decode_question(question_of(models, config, mine), 2)
+    assert question.laws.tolist() == laws
+    assert asked == [("problem", "support", config.rounds.strata, [5, 6, 30], [6, 30])]
+    second = np.isin(np.arange(40), [1, 39])
+    question_of(models, config)
+    assert asked[1][3:] == (x.tolist(), [1, 39])
+    assert not capfd.readouterr().err
+    laws = [[1, 1, 1], [2, 2, 2]]
+    assert question_of(models, config) == b""
+    assert "tells 0.0% of what labels vary, too little" in " ".join(capfd.readouterr().err.split())
+    # nothing is asked where it would gain nothing
+    models.by_label = {"y": Model(), "z": Model()}
+    assert question_of(models, config) == b""
+    models.by_label = {"y": Model()}
+    monkeypatch.setattr(Model, "has_distributions", False)
+    assert question_of(models, config) == b""
+    monkeypatch.setattr(Model, "has_distributions", True)
+    monkeypatch.setattr(module, "asks_better", lambda problem: False)
+    assert question_of(models, config) == b""
+    said = " ".join(capfd.readouterr().err.split())
+    for reason in ("several labels are sent", "predicts points alone", "labels of a few values"):
+        assert reason in said
+    assert len(asked) == 3
 
 
 def test_the_first_round_asks_of_all_that_are_dealt_to_it(make: Make) -> None:

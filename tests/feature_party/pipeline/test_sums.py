@@ -43,17 +43,20 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SumStages]:
         "data": {"features": folder / "features.parquet", "key": "key"},
         "output": {name: folder / file for name, file in output.items()},
     }
-    stated = SimpleNamespace(
-        labels=[SimpleNamespace(name="y", missing=2.5)],
-        data_set="d",
-        epoch="1",
-        privacy=SimpleNamespace(requested_epsilon=EPSILON),
+    stated, less = (
+        SimpleNamespace(
+            labels=[SimpleNamespace(name="y", missing=2.5)],
+            data_set="d",
+            epoch="1",
+            privacy=SimpleNamespace(requested_epsilon=epsilon),
+        )
+        for epsilon in (EPSILON, EPSILON / 2)
     )
     asked = lv.ask_groups(table[:TAUGHT].drop("key"), epsilon=EPSILON, lower=0, upper=10)
     sums = lv.group_sums(np.clip(5 + 2 * x[:TAUGHT], 0, 10), asked, epsilon=EPSILON)
     taught = Sums(np.arange(TAUGHT), sums, "ab", EPSILON)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SumStages, "manifests", [stated])
+        patch.setattr(SumStages, "manifests", [stated, less])
         yield SumStages(FeaturePartyConfig.model_validate(sections), quiet=True, _answers=[taught])
 
 
@@ -65,15 +68,33 @@ def test_a_question_about_other_bounds_than_are_agreed_by_now_is_not_sent(
     monkeypatch.setattr(Transfer, "submit", lambda self, asked, folder: sent.append(asked))
     question = lv.ask_groups(stages.table, epsilon=EPSILON, lower=0, upper=10)
     kept = Population(bytes(16 * EVENTS), bytes(16), encode_question(question))
-    for upper, taken in ((10.0, True), (9.0, False)):
-        groups = GroupsSection(epsilon=EPSILON, lower=0.0, upper=upper)
+    for lower, upper, taken in ((0.0, 10.0, True), (0.0, 9.0, False), (1.0, 10.0, False)):
+        groups = GroupsSection(epsilon=EPSILON, lower=lower, upper=upper)
         now = stages.with_config(stages.config.model_copy(update={"groups": groups}))
         if taken:
             now.submit(kept, tmp_path)
         else:
-            with pytest.raises(ConfigError, match=r"labels in 0 … 10, and .* upper=9; set these"):
+            said = rf"labels in 0 … 10, and .* lower={lower:g}, upper={upper:g}; set these"
+            with pytest.raises(ConfigError, match=said):
                 now.submit(kept, tmp_path)
     assert sent == [kept]
+
+
+def test_what_any_release_taught_is_not_held_out(
+    stages: SumStages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(
+        "labelveil.feature_party.pipeline.sums.predict", lambda *of, **named: given.update(named)
+    )
+    now: Any = stages.with_config(stages.config)
+    now._answers = [
+        SimpleNamespace(rows=np.array(rows), scores=scores)
+        for rows, scores in (([3, 5], False), ([1, 900], False), ([7, 8], True))
+    ]
+    now.predict(None)
+    assert np.flatnonzero(given["trained"](0, EVENTS)).tolist() == [1, 3, 5, 900]
+    assert given["trained"](3, 6).tolist() == [True, False, True]
 
 
 def evaluated(stages: SumStages, *noise: float) -> dict[str, Any]:
@@ -90,6 +111,7 @@ def evaluated(stages: SumStages, *noise: float) -> dict[str, Any]:
     answer = PrivateSums(noisy, noisy.question.sums(places) + moved)
     stages.answers[1:] = [Sums(rows, answer, "cd", EPSILON)]
     metrics = stages.evaluate(model)
+    assert metrics["epsilon"] == EPSILON  # the most that a label spends
     assert json.loads(stages.config.output.metrics.read_text("utf-8")) == metrics
     return metrics
 

@@ -37,7 +37,13 @@ from labelveil.common.version import software
 from labelveil.feature_party.evaluation.clipped_labels import Clipped
 from labelveil.feature_party.evaluation.intervals import Measured
 from labelveil.feature_party.model.drift import ColumnDrift
-from labelveil.feature_party.report import plots, score_plots, write_labels_overview, write_report
+from labelveil.feature_party.report import (
+    plots,
+    score_plots,
+    write_labels_overview,
+    write_overview,
+    write_report,
+)
 from labelveil.feature_party.report.inputs import ReleasedLabel
 from labelveil.feature_party.report.sums import SumsReport, write_sums_card, write_sums_report
 from labelveil.feature_party.report.words import privacy_statements
@@ -202,6 +208,8 @@ def test_several_labels(make_inputs: MakeInputs, tmp_path: Path) -> None:
     pages = {name: tmp_path / f"{name}.html" for name in each}
     write_labels_overview(tmp_path / "page.html", each, pages)
     approved("labels", tmp_path / "page.html")
+    write_overview(tmp_path / "page.html", replace(each["visits"], sources=each), pages)
+    approved("parties", tmp_path / "page.html")
 
 
 @pytest.mark.usefixtures("pictures")

@@ -207,16 +207,20 @@ def test_the_same_question_has_the_same_answer_across_restarts(serve: Any, party
     assert len(answers(party)) == 3
 
 
-def test_answers_are_used_up(serve: Any) -> None:
+def test_answers_are_used_up(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No label is looked at for a question beyond them."""
     used_up = grpc.StatusCode.FAILED_PRECONDITION, "the budget for evaluations is used up"
     with serve() as asker:
         given = [asker.ask(np.full(EVENTS, float(i))) for i in range(3)]
         assert [answer.answers_left for answer in given] == [2, 1, 0]
         assert asker.refused(np.full(EVENTS, 7.0)) == used_up
         assert asker.ask(np.full(EVENTS, 0.0)) == given[0]
+    drawn: list[object] = []
+    monkeypatch.setattr(NoisyAnswers, "draw", lambda *given, **named: drawn.append(given))
     with serve() as asker:
         assert asker.refused(np.full(EVENTS, 7.0)) == used_up
         assert asker.terms().answers_left == 0
+    assert not drawn
 
 
 @pytest.mark.parametrize("step", ["reserve", "answer"])

@@ -82,21 +82,18 @@ def test_epochs_are_what_stands_in_the_place_of_names(party: Party) -> None:
         watch.arrived(party.config(data__labels="days/s-{epoch}.csv", data__date="day"))
 
 
-def test_a_day_has_arrived_once_it_is_over(party: Party) -> None:
+def test_a_day_has_arrived_once_it_is_over(party: Party, monkeypatch: pytest.MonkeyPatch) -> None:
     today = datetime.now(UTC).date()
     days = [str(today + timedelta(days=n)) for n in (-2, -1, 0, 1)]
     party.write_labels({"key": ["a", "b"], "label": [1, 2], "day": [days[1], days[2]]})
     party.write_population({"key": list("abcd"), "day": days})
     assert watch.arrived(party.config(data__date="day")) == days[:2]
-    assert [
-        watch._is_day(x) for x in ("2024-06-01", "2024-6-1", "20240601", "2024-13-01", "x")
-    ] == [
-        True,
-        False,
-        False,
-        False,
-        False,
-    ]
+    # a submitter may name what it likes
+    named = ["2024-06-01", "2024-6-1", "20240601", "2024-13-01", "x", *days]
+    monkeypatch.setattr(watch.Populations, "epochs", lambda self, data_set: named)
+    asked = {"data__population": "submitted", "privacy__epochs": "disjoint"}
+    assert watch.arrived(party.config(**asked, data__date="day")) == ["2024-06-01", *days[:2]]
+    assert watch.arrived(party.config(**asked)) == named
 
 
 def looks(
@@ -476,27 +473,32 @@ def test_submitted_populations_are_looked_for_every_minute(
     assert watch.seconds_between_looks(config) == seconds
 
 
+@pytest.mark.parametrize(
+    ("interval", "expected"),
+    [("auto", "bdacbda"), (60.0, 5 * "b" + "dab" + 54 * "bda" + "cbda")],
+)
 def test_what_is_submitted_in_vain_is_read_again_once_an_hour(
-    party: Party, monkeypatch: pytest.MonkeyPatch
+    party: Party, monkeypatch: pytest.MonkeyPatch, interval: object, expected: str
 ) -> None:
-    """Others are looked for meanwhile; each try reads all labels."""
+    """Others are looked for meanwhile, and before it; each try reads all labels."""
     tried: list[str] = []
 
     def refuse(config: Any, *rest: object) -> Any:
         tried.append(config.data.epoch)
         raise DataError("no")
 
-    waiting, waits = ["a"], list[float]()
+    waiting, waits = ["b"], list[float]()
     monkeypatch.setattr(watch, "_release", refuse)
     monkeypatch.setattr(watch, "_waiting", lambda config, store: list(waiting))
 
     def wait(seconds: float) -> None:
         waits.append(seconds)
-        if len(waits) == 5:
-            waiting.append("b")
+        waiting.extend({5: "da", 60: "c"}.get(len(waits), ""))
 
     stop: Any = SimpleNamespace(is_set=lambda: len(waits) == 61, wait=wait)
-    config = party.config(data__population="submitted", privacy__epochs="disjoint")
+    config = party.config(
+        data__population="submitted", privacy__epochs="disjoint", watch__interval=interval
+    )
     watch.keep_releasing(config, lambda x: None, lambda line: None, stop)
-    assert tried == ["a", "b", "a", "b"]
+    assert "".join(tried) == expected
     assert set(waits) == {60.0}

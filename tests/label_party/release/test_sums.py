@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -139,7 +140,8 @@ def test_events_in_several_parts_are_each_in_their_own_group(
 ) -> None:
     in_parts(monkeypatch, 77)
     world.submit(encode_question(EDGES[name]))
-    _, sums = released(world, **SURE)
+    manifest, sums = released(world, **SURE)
+    assert manifest.population.digest == hashlib.sha256(world.keys()).hexdigest()
     assert (np.abs(sums - by_hand(EDGES[name])) <= EDGES[name].spans).all()
 
 
@@ -352,12 +354,13 @@ def test_points_that_are_configured_are_those_that_are_asked_on(
 def test_a_question_that_cannot_be_answered_any_more_is_of_its_epoch_alone(world: World) -> None:
     """Bounds that are changed after the question was taken."""
     world.submit(BYTES)
-    refused = world.party.release(**ASKED | {"domain__upper": 20})
-    assert refused.code == 1
-    assert (
-        "what was asked of epoch '1' cannot be answered: the question is about labels in 0 … 10"
-        in (refused.error)
-    )
+    for other, bounds in (({"domain__upper": 20}, "0 … 20"), ({"domain__lower": -5}, "-5 … 10")):
+        refused = world.party.release(**ASKED | other)
+        assert refused.code == 1
+        assert (
+            "what was asked of epoch '1' cannot be answered: the question is about labels in"
+            f" 0 … 10, not in {bounds}; name the same"
+        ) in refused.error
     assert world.party.nothing_left()
     assert released(world)[1].size == 5
 

@@ -206,6 +206,9 @@ def test_events_and_secrets_that_do_not_fit_are_said(party: Party, features: lis
     invoke("fetch", *features)
     with pytest.raises(LabelveilError, match="2 of 200 submitted events are not among the 198"):
         lv.read_sums("release", KEYS[2:], "join.key")
+    others = [*KEYS[1:], "nobody's", "nothing's"]
+    with pytest.raises(LabelveilError, match="1 of 200 submitted events are not among the 201"):
+        lv.read_sums("release", others, "join.key")
     with pytest.raises(LabelveilError, match="1 keys occurred before"):
         lv.read_sums("release", [*KEYS, KEYS[0]], "join.key")
     with pytest.raises(LabelveilError, match="secret_file is missing"):

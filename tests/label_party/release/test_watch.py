@@ -106,6 +106,13 @@ def test_only_drift_pays_for_a_prior_and_every_epoch_spends_the_same(party: Part
     assert "drifted from d1: a new prior" in done.out
     again = watch(party)
     assert "no new epoch" in again.out
+    # whoever releases by hand pays for a prior, whatever is in force
+    write_day(party, "d5", 4, rows=500)
+    own = {"data__labels": "days/{epoch}.parquet", "data__epoch": "d5"}
+    asked = party.arguments(**own, privacy__epochs="disjoint", privacy__total_epsilon=1.0)
+    done = party.run("release", *asked)
+    assert done.code == 0, done
+    assert manifest(party, "d5").prior_paid
 
 
 def test_an_epoch_that_never_drifts_and_one_that_always_does_are_distinguished(

@@ -515,12 +515,15 @@ class Stops:
         self.whole = True
 
 
-@pytest.mark.parametrize(("seconds", "whole"), [(0.05, True), (60.0, False)])
-def test_answers_are_waited_for_a_little_and_idle_calls_are_cut_off(
-    seconds: float, whole: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("seconds", "worked", "patience", "whole"),
+    [(0.05, 0.0, 20.0, True), (60.0, 0.0, 0.05, False), (0.2, 0.2, 0.1, True)],
+)
+def test_work_is_waited_for_answers_a_little_and_idle_calls_are_cut_off(
+    seconds: float, worked: float, patience: float, whole: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def ended() -> None:
-        pass
+        await asyncio.sleep(worked)
 
     async def drained() -> Stops:
         listener = object.__new__(listeners.Listener)
@@ -530,7 +533,7 @@ def test_answers_are_waited_for_a_little_and_idle_calls_are_cut_off(
         await listener._drain(30)
         return server
 
-    monkeypatch.setattr(listeners, "_END_SECONDS", 20.0 if whole else 0.05)
+    monkeypatch.setattr(listeners, "_END_SECONDS", patience)
     server = asyncio.run(drained())
     assert (server.whole, server.asked) == (whole, [30, None])
 

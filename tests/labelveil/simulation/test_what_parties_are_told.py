@@ -255,6 +255,7 @@ class Parties:
         self.started: list[list[str]] = []
         self.events: list[str] = []
         self.fails = ""
+        self.polls = 0  # before the run is over
         self._root = root
         outer = self
 
@@ -276,14 +277,15 @@ class Parties:
                 outer.events.append(f"{self._name} ended")
 
             def ended_within(self, seconds: float) -> bool:
-                return len(outer.events) % 2 == 0 or not outer.events.append("waited")
+                outer.polls -= 1
+                return outer.polls < 0
 
             def go_on(self) -> None:
                 outer.events.append(f"{self._name} goes on")
 
             def wait(self) -> int:
                 timings = {"timings": {"evaluate": 1.23456, "report": 2.0}, "test_mse": 3.0}
-                outer.metrics(**timings)
+                outer.metrics("scores.json", **timings)
                 return self.returncode
 
             def failure(self) -> Exception:
@@ -326,11 +328,14 @@ class Parties:
         self.started.append([program, log.name, *said, *(["(waits)"] if waits else [])])
         self.events.append(f"{arguments[0]} started")
         if arguments[0] == "run":
-            self.metrics(timings={"train": 4.0})
+            self.metrics("metrics.json", timings={"train": 4.0})
 
-    def metrics(self, **figures: Any) -> None:
-        path = self._root / "feature_party" / "metrics.json"
-        path.write_text(json.dumps(figures))
+    def metrics(self, name: str, **figures: Any) -> None:
+        (self._root / "feature_party" / name).write_text(json.dumps(figures))
+
+    def leave_model(self) -> None:
+        (self._root / "model").mkdir(parents=True)
+        (self._root / "model" / "model.json").write_text("{}")
 
 
 SET_LABEL, SET_FEATURE = ["store.directory=s"], ["training.epochs=2"]
@@ -343,8 +348,8 @@ ADDRESSED = ["--address", "127.0.0.1:4711", "--config", "feature_party.toml"]
 RUN = ["feature_party", "feature_party-run.log", "run", *OF_FEATURES, "--no-evaluate", *ADDRESSED]
 EVALUATE = [
     *("feature_party", "feature_party-evaluate.log", "evaluate", *OF_FEATURES, "--wait"),
-    *("--set", "join.directory=../nonprivate/joined", "--true-labels", "OUT/truth/labels.parquet"),
-    *("--true-key", "key", "--true-label", "label"),
+    *("--set", "join.directory=../nonprivate/joined", "--metrics", "scores.json"),
+    *("--true-labels", "OUT/truth/labels.parquet", "--true-key", "key", "--true-label", "label"),
 ]
 END = ["--config", "feature_party.toml", "(waits)"]
 
@@ -387,6 +392,28 @@ def test_commands_of_a_run_come_in_their_order(
     said = capfd.readouterr().err
     assert said.count("✓") == len([name for name in timings if "." not in name])
     assert "train on true labels, too; evaluate, score" in said
+
+
+@pytest.mark.parametrize(("rounds", "beside"), [("1", True), ("2", False)])
+def test_a_model_is_scored_while_the_run_still_predicts_but_not_while_it_asks(
+    small: Small, parties: Parties, monkeypatch: pytest.MonkeyPatch, rounds: str, beside: bool
+) -> None:
+    parties.polls = 3
+    start = parties.start
+
+    def started(module: str, arguments: Sequence[str], *rest: Any) -> None:
+        start(module, arguments, *rest)
+        if arguments[0] == "evaluate":
+            parties.leave_model()
+
+    monkeypatch.setattr(parties, "start", started)
+    outcome = simulated(small, rounds=rounds, randomizer="auto", duplicates="sum")
+    order = [parties.events.index(event) for event in ("evaluate goes on", "run ended")]
+    assert (order == sorted(order)) is beside
+    # what the run wrote of itself is kept beside the scores
+    assert outcome.metrics["timings"]["features_party.train"] == 4.0
+    assert outcome.metrics["test_mse"] == 3.0
+    assert not (outcome.report.parent / "feature_party" / "scores.json").exists()
 
 
 def test_a_run_without_a_reference_is_scored_alone_and_quietly(

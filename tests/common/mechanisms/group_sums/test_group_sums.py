@@ -320,6 +320,11 @@ def test_what_lies_off_the_lattice_is_refused() -> None:
             GroupQuestion.on_grid(grid, groups, widths, offsets)
     with pytest.raises(ConfigError, match="width of 0"):
         GroupQuestion.on_grid(grid, groups, 0, 2)
+    ends = Lattice(-1.0, 3.0, 8)
+    assert ends.places(np.array([-1.0, 0.5, 3.0]), "label").tolist() == [0, 3, 8]
+    for beyond in (-1.5, 3.5, 0.4, np.nan):
+        with pytest.raises(ConfigError, match=r"is none of -1, -0\.5, … 3"):
+            ends.places(np.array([0.0, beyond]), "label")
     uneven = Lattice.of_grid(Grid.from_edges([0, 0.5, 2, 7]))
     assert (uneven.steps, uneven.step) == (14, 0.5)
     assert Lattice.of_grid(Grid.from_step(0, 1, 0.1)).steps == 10

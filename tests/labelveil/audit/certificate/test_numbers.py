@@ -52,6 +52,7 @@ from labelveil.audit.certificate.sums import (
     scales_check,
 )
 from labelveil.audit.verdict import Check, Verdict
+from labelveil.common.errors import ReleaseError
 from labelveil.common.exact.channel import FiniteChannel
 from labelveil.common.mechanisms.group_sums import NO_GROUP, GroupQuestion, Lattice
 from labelveil.common.release.folder import POPULATION_FILE, QUESTION_FILE
@@ -432,6 +433,19 @@ def test_sums_spend_their_span_over_their_scale(tmp_path: Path) -> None:
     assert (check.verdict, check.claimed, check.bound) == (FAIL, 0.2, 0.25)
     assert "and 0.2 is claimed" in check.found
 
+    def of_users(claimed: str, requested: float) -> Check:
+        """Who have two events each, and pay for both."""
+
+        def change(data: dict[str, Any]) -> None:
+            data["privacy"] |= {"records_per_unit": 2, "requested_epsilon": requested}
+            data["sums"]["guarantee"]["epsilon"] = claimed
+
+        return scales_check(changed(change, data))
+
+    assert (of_users("1/2", 0.5).verdict, of_users("1/2", 0.5).bound) == (PASS, 0.5)
+    assert of_users("1/4", 0.5).verdict is FAIL
+    assert of_users("1/2", 0.25).verdict is FAIL
+
 
 def test_points_and_widths_lie_on_one_lattice(tmp_path: Path) -> None:
     data = json.loads(read_evidence(write_sums(tmp_path / "s")).data)
@@ -511,6 +525,12 @@ def test_a_question_is_read_as_it_was_written(data: st.DataObject) -> None:
     assert found.sums(np.stack([labels, labels]))[1].tolist() == expected
     assert [each.tolist() for each in found.ranges] == [low, high]
     assert sum(found.ways.values()) == groups
+    # after two doubles and the steps: as many groups, levels, a weight, and squares
+    written, said = encode_question(question), len(b"labelveil-groups/1\n") + 20
+    for place, wrong in enumerate((groups + 1, levels + 1, int(weights is None), groups + 1)):
+        at = said + 4 * place
+        with pytest.raises(ReleaseError):
+            parsed_question(written[:at] + wrong.to_bytes(4, "little") + written[at + 4 :], rows)
 
 
 def test_a_sum_beyond_reach_is_told_from_noise(tmp_path: Path) -> None:
@@ -534,6 +554,23 @@ def test_a_sum_beyond_reach_is_told_from_noise(tmp_path: Path) -> None:
     assert check.power[0].least == pytest.approx(math.log(640 / 1e-6))
 
 
+@pytest.mark.parametrize(("share", "verdict"), [(1.01, PASS), (0.99, FAIL)])
+def test_known_noise_fails_together_as_seldom_as_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float, verdict: Verdict
+) -> None:
+    """Sums of nobody have noise of four scales here, at which one aspect each is looked at: with
+    sums beyond reach, for which there is the other half, they fail once in a million."""
+    asked: list[float] = []
+
+    def tails(noise: object, scale: float) -> dict[str, float]:
+        asked.append(scale)
+        return {"made up": share * 1e-6 / 2 / 4 if len(asked) == 4 else 1.0}
+
+    monkeypatch.setattr("labelveil.audit.certificate.sums._tails", tails)
+    assert possible_check(read_evidence(write_sums(tmp_path / "s"))).verdict is verdict
+    assert len(set(asked)) == len(asked) == 4
+
+
 def test_a_question_that_differs_says_in_what(tmp_path: Path) -> None:
     def differs(change: Change) -> str:
         folder = write_sums(tmp_path / "s", change)
@@ -550,6 +587,11 @@ def test_a_question_that_differs_says_in_what(tmp_path: Path) -> None:
     assert differs(put(offsets=[0, 7])) == "Other offsets are stated."
     assert differs(put(largest_weight=3)) == "Other weights, largest weight are stated."
     assert differs(put(groups=159)) == "Other groups are stated."
+    evidence = read_evidence(write_sums(tmp_path / "s"))
+    content = evidence.manifest.content.model_copy(update={"rows": 161})
+    manifest = evidence.manifest.model_copy(update={"content": content})
+    check = question_check(replace(evidence, manifest=manifest))
+    assert (check.verdict, check.found) == (FAIL, "Other groups are stated.")
 
     def grid(data: dict[str, Any]) -> None:
         data["labels"][0]["grid"][-1] = 10.5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from labelveil.audit.mechanism.subject import (
 from labelveil.audit.mechanism.trial import SOME, Sizes, Trial
 from labelveil.audit.power import rarest_event, rarest_seen
 from labelveil.audit.verdict import Check, Verdict
+from labelveil.common.arrays import Words
 from labelveil.common.entropy import Entropy, seeded_entropy, system_entropy
 from labelveil.common.errors import ConfigError
 from labelveil.common.mechanisms.group_sums import NO_GROUP, GroupQuestion, Lattice, NoisySums
@@ -513,7 +514,7 @@ def test_what_is_wrong_with_sums_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "all 0 data sets" in refused.tried
 
 
-def test_noise_is_drawn_again_and_its_variance_summed() -> None:
+def test_noise_is_drawn_again_and_its_variance_summed(monkeypatch: pytest.MonkeyPatch) -> None:
     right = judged(sums.exact_noise_check, lambda found, labels: found)
     assert right.verdict is PASS
     assert right.found.startswith("It is the same; the variances differ by ")
@@ -539,6 +540,40 @@ def test_noise_is_drawn_again_and_its_variance_summed() -> None:
     assert shared.tried.startswith("9 questions") or shared.tried.startswith("8 questions")
     assert "the bounds, ε) were answered" in shared.tried
 
+    class OneInCommon(sums.RecordedEntropy):
+        def words(self, stream: str, start: int, count: int) -> Words:
+            self.drawn.add("common")
+            return super().words(stream, start, count)
+
+    monkeypatch.setattr(sums, "RecordedEntropy", OneInCommon)
+    some = judged(sums.two_questions_check, lambda found, labels: found)
+    assert (some.verdict, some.bound) == (FAIL, math.inf)
+
+
+def test_noise_that_is_always_even_is_told_from_chance() -> None:
+    """Of 3 cells, four primes and twenty kinds of groups one is so once in a million."""
+    q = math.exp(-1 / 6.0)
+    even = (1 + q * q) / (1 + q) ** 2
+    enough = math.ceil(math.log(1e-6 / (3 * 4 * 20)) / math.log(even))
+    for answers, found in ((enough, True), (enough - 1, False)):
+        noise = np.tile([[2, 1, 5]], (answers, 1)) + 2 * (np.arange(answers) % 7)[:, None]
+        assert bool(sums._coarse(noise, "one", 6.0)) is found
+
+
+def test_questions_that_may_share_no_noise_differ_in_all_that_a_question_says() -> None:
+    lattice = Lattice(0.0, 10.0, 20)
+    columns = {"levels": np.arange(9) % 2, "weights": np.arange(9) - 4, "squares": 1}
+    question = GroupQuestion(lattice, np.arange(9) % 3, np.full(3, 4), np.array([0, 7]), **columns)
+    others = [other for _, other in sums._others(question)]
+    assert len({question.digest, *(other.digest for other in others)}) == 1 + len(others)
+    differ = {
+        field.name
+        for field in fields(GroupQuestion)
+        for other in others
+        if not np.array_equal(getattr(other, field.name), getattr(question, field.name))
+    }
+    assert differ == {field.name for field in fields(GroupQuestion)}
+
 
 @pytest.mark.parametrize("name", ["noise_law_check", "shared_noise_check"])
 def test_noise_of_groups_is_judged_by_its_law(name: str) -> None:
@@ -550,6 +585,18 @@ def test_noise_of_groups_is_judged_by_its_law(name: str) -> None:
     if name == "noise_law_check":  # signs alone need more answers
         constant = judged(probe, lambda found, labels: replace(found, sums=found.sums * 0))
         assert constant.verdict is FAIL
+
+
+def test_of_many_pairs_of_groups_some_agree_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two groups with one sign in 16 answers: of so many pairs, on either side."""
+    signs = np.random.default_rng(0).choice([-1, 1], (16, 400))
+    signs[:, 1] = signs[:, 0]
+    monkeypatch.setattr(sums, "_noise", lambda s, q, run: (signs[run, : q.half_widths.size], None))
+    check = judged(sums.shared_noise_check, lambda found, labels: found)
+    groups = int(check.tried.partition("noise on ")[2].partition(" ")[0])
+    chance = 2 * groups * (groups - 1) / 2 / 2**16
+    assert 0.01 < chance < 1
+    assert f"16 of 16 agree, which has probability at most {chance:.3g} in all" in check.found
 
 
 def test_calls_are_timed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ from tests.statistics import RATE
 Connect = Callable[..., Client]
 Answer = tuple[Any, ...]
 
-QUESTIONS = 150
+QUESTIONS = 100
 TABLES = """
 [[label]]
 name = "label"

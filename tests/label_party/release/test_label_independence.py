@@ -35,7 +35,7 @@ from tests.statistics import RATE
 Connect = Callable[..., Client]
 Answer = tuple[Any, ...]
 
-QUESTIONS = 100
+QUESTIONS = 150
 TABLES = """
 [[label]]
 name = "label"

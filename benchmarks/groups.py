@@ -25,14 +25,8 @@ from benchmarks.harness import markdown
 from benchmarks.rounds import ROWS as IN_ROUNDS
 from benchmarks.rounds import SHARES, error_left
 from labelveil.common.mechanisms.group_sums import Lattice
-from labelveil.feature_party.groups.asking import gain_of_rounds, gain_of_sums
 from labelveil.feature_party.groups.rounds import learn_in_rounds
-from labelveil.simulation.settings import (
-    FEWEST_IN_ROUNDS,
-    LEAST_GAIN,
-    LEAST_GAIN_OF_ROUNDS,
-    SUMS_SHARES,
-)
+from labelveil.simulation.settings import FEWEST_IN_ROUNDS, GROUPS, SUMS_SHARES, best_way
 from tests.data_sets import CENSUS, RETAIL, DataSet
 
 ROWS = IN_ROUNDS | {CENSUS: None, RETAIL: 200_000}
@@ -111,11 +105,8 @@ def _of_sums(
 
 def _auto(rows: int, epsilon: float) -> str:
     """What ``labelveil simulate`` takes for so many events."""
-    in_rounds = rows >= FEWEST_IN_ROUNDS
-    if gain_of_sums(epsilon, in_rounds=in_rounds) >= LEAST_GAIN:
-        return "sums"
-    more = gain_of_rounds(epsilon) >= LEAST_GAIN_OF_ROUNDS
-    return "codes" if in_rounds and more else "message"
+    taken, _ = best_way(epsilon, rows)
+    return "sums" if taken == GROUPS else taken
 
 
 def _table(out: Path) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import copy
 import faulthandler
 import gc
+import hashlib
 import os
 import pickle
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
@@ -24,10 +26,9 @@ from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
 from markupsafe import Markup
 
-from labelveil.common.arrays import Floats
 from labelveil.common.command_line import Command
-from labelveil.common.randomizers import prior
-from labelveil.common.randomizers.denoising import denoise_histogram
+from labelveil.common.randomizers import denoising, prior
+from labelveil.common.randomizers.design import optimal_design
 from labelveil.common.security.tls import only_tls13
 from tests.commands import run_command, same_environment
 from tests.effort import effort
@@ -117,24 +118,31 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("labelveil.common.report.figures._inline_svg", lambda *picture: Markup())
 
 
+def once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What depends on its arguments alone, worked out once for the same ones."""
+    known: dict[bytes, Any] = {}
+
+    def remembered(*given: Any, **named: Any) -> Any:
+        key = hashlib.sha256(pickle.dumps((given, named))).digest()
+        if key not in known:
+            known[key] = function(*given, **named)
+        return copy.deepcopy(known[key])
+
+    return remembered
+
+
 @pytest.fixture(autouse=True, scope="session")
-def every_histogram_once() -> Iterator[None]:
-    """Estimate each histogram once: what comes out depends on what goes in alone.
+def every_estimate_once() -> Iterator[None]:
+    """Estimate each histogram and design each channel once.
 
     It takes longer than most tests, and they ask for the same few releases' again and again.
     """
-    known: dict[bytes, Floats] = {}
-
-    def remembered(*given: Any, **named: Any) -> Floats:
-        key = pickle.dumps((given, named))
-        if key not in known:
-            known[key] = denoise_histogram(*given, **named)
-        return known[key].copy()
-
+    histogram = once(denoising.denoise_histogram)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prior, "denoise_histogram", remembered)
+        patch.setattr(optimal_design, "identifying_design", once(optimal_design.identifying_design))
+        patch.setattr(prior, "denoise_histogram", histogram)
         if problem := sys.modules.get("labelveil.feature_party.learning.problem"):
-            patch.setattr(problem, "denoise_histogram", remembered)
+            patch.setattr(problem, "denoise_histogram", histogram)
         yield
 
 

@@ -14,6 +14,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -92,19 +93,23 @@ _watching: list[Disk] = []
 
 
 def _audited(event: str, arguments: tuple[Any, ...]) -> None:
+    if event != "os.rename":  # a replacement, too
+        return
     for disk in _watching:
-        if event == "os.rename":  # a replacement, too
-            source, target = (Path(os.path.abspath(os.fsdecode(path))) for path in arguments[:2])
-            inside = target.is_relative_to(disk.folder) and source.is_relative_to(disk.folder)
-            if inside:
-                parts = target.relative_to(disk.folder).parts
-                # names in what is hidden, which is shown later, promise bytes as others do
-                if not disk.exempt(Path(*(part.lstrip(".") for part in parts))):
-                    disk.renames(source)
-                disk.steps.append(("rename", target))
+        source, target = (Path(os.path.abspath(os.fsdecode(path))) for path in arguments[:2])
+        inside = target.is_relative_to(disk.folder) and source.is_relative_to(disk.folder)
+        if inside:
+            parts = target.relative_to(disk.folder).parts
+            # names in what is hidden, which is shown later, promise bytes as others do
+            if not disk.exempt(Path(*(part.lstrip(".") for part in parts))):
+                disk.renames(source)
+            disk.steps.append(("rename", target))
 
 
-sys.addaudithook(_audited)
+@cache
+def _hooked() -> None:
+    """Have renames heard of from now on; a hook, which is called for much else, is for ever."""
+    sys.addaudithook(_audited)
 
 
 @contextmanager
@@ -113,6 +118,7 @@ def watching(folder: Path, exempt: Exempt) -> Iterator[Disk]:
 
     ``exempt`` says of a path, relative to the folder, whether it promises nothing.
     """
+    _hooked()
     disk, fsync, connect = Disk(folder, exempt), os.fsync, sqlite3.connect
 
     def recorded(file: Any) -> None:

@@ -18,9 +18,9 @@ from tests.effort import effort
 
 SAMPLE = {"manifests": 3, "questions": 20, "configurations": 3, "populations": 3, "predictions": 5}
 MORE = {
-    "manifests": (60, 400),
-    "questions": (400, 20_000),
-    "configurations": (40, 400),
+    "manifests": (30, 400),
+    "questions": (200, 20_000),
+    "configurations": (20, 400),
     "populations": (9, 9),
     "predictions": (40, 1000),
 }

@@ -16,9 +16,10 @@ from labelveil.audit.certificate.epochs import epochs_certificate
 from labelveil.audit.verdict import Audit, Verdict
 from labelveil.common.errors import ReleaseError
 from labelveil.common.release.folder import release_folders
+from labelveil.common.release.manifest import Manifest
 from labelveil.label_party.release.watch import release_new
 from tests.statistics import repeatable_entropy
-from tests.watched import KEY, LABEL, Arm, fetched, label_config, run_arm, write_epochs
+from tests.watched import KEY, LABEL, Arm, fetched, label_config, released, run_arm, write_epochs
 
 EPOCHS, SHIFTED, ROWS = 6, 3, 1000
 SECTIONS: dict[str, dict[str, object]] = {
@@ -48,23 +49,33 @@ def days() -> list[pl.DataFrame]:
 
 
 @pytest.fixture(scope="module")
-def arms(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Arm]]:
+def arms(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Arm]:
     folder = tmp_path_factory.mktemp("days") / "data"
     tables = days()
     write_epochs(folder, tables)
     truth = pl.concat(tables).select(KEY, LABEL)
     with repeatable_entropy():
-        return folder, {
+        return {
             arm: run_arm(folder, arm, truth, TRAINING, **SECTIONS) for arm in ("watch", "daily")
         }
 
 
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Manifest]]:
+    """What the features party has of the epochs, released as drift asks for it; nobody learns."""
+    folder = tmp_path_factory.mktemp("watched") / "data"
+    write_epochs(folder, days())
+    with repeatable_entropy():
+        _, manifests = released(label_config(folder, "watch", **SECTIONS), folder, "watch")
+    return folder / "watch-fetched", manifests
+
+
 @pytest.mark.slow
 def test_few_priors_are_paid_for_and_the_shift_is_noticed_at_once(
-    arms: tuple[Path, dict[str, Arm]],
+    arms: dict[str, Arm],
 ) -> None:
     """The shift is missed with probability e^-20; false alarms, 1% each, are those of the seed."""
-    watch, daily = arms[1]["watch"], arms[1]["daily"]
+    watch, daily = arms["watch"], arms["daily"]
     assert daily.paid == list(range(EPOCHS))
     assert watch.paid == [0, SHIFTED]
     assert watch.prior_epsilon < 0.6 * daily.prior_epsilon
@@ -74,9 +85,9 @@ def test_few_priors_are_paid_for_and_the_shift_is_noticed_at_once(
 
 @pytest.mark.slow
 def test_the_model_learns_from_all_epochs_as_well_as_with_a_prior_a_day(
-    arms: tuple[Path, dict[str, Arm]],
+    arms: dict[str, Arm],
 ) -> None:
-    watch, daily = arms[1]["watch"], arms[1]["daily"]
+    watch, daily = arms["watch"], arms["daily"]
     assert watch.test_mse < 0.5 * watch.constant_mse
     # so few labels: the ratio of two such errors wanders by a tenth, and sixty epochs show 2%
     assert watch.test_mse < 1.5 * daily.test_mse
@@ -90,8 +101,8 @@ def verdicts(audit: Audit) -> dict[str, Verdict]:
     return {check.name: check.verdict for check in audit.checks}
 
 
-def test_the_audit_follows_priors_through_the_epochs(arms: tuple[Path, dict[str, Arm]]) -> None:
-    found = audited(arms[0] / "watch-fetched")
+def test_the_audit_follows_priors_through_the_epochs(watched: tuple[Path, list[Manifest]]) -> None:
+    found = audited(watched[0])
     assert found.passed
     shown = verdicts(found)
     for name in ("priors in force", "sessions", "events in several epochs", "exact ε of the labels",
@@ -101,10 +112,10 @@ def test_the_audit_follows_priors_through_the_epochs(arms: tuple[Path, dict[str,
 
 
 def changed(
-    arms: tuple[Path, dict[str, Arm]], to: Path, epoch: str, change: Callable[[Any], None]
+    watched: tuple[Path, list[Manifest]], to: Path, epoch: str, change: Callable[[Any], None]
 ) -> Audit:
     """Audit the watched epochs after one manifest was rewritten."""
-    shutil.copytree(arms[0] / "watch-fetched", to / "releases")
+    shutil.copytree(watched[0], to / "releases")
     path = to / "releases" / epoch / "manifest.json"
     stated = json.loads(path.read_bytes())
     change(stated)
@@ -126,29 +137,29 @@ def labels_alone(stated: Any) -> None:
     [(more_counts, "priors in force"), (labels_alone, "arithmetic of the ε split")],
 )
 def test_what_nobody_paid_for_fails(
-    arms: tuple[Path, dict[str, Arm]],
+    watched: tuple[Path, list[Manifest]],
     tmp_path: Path,
     change: Callable[[Any], None],
     check: str,
 ) -> None:
-    manifests = arms[1]["watch"].manifests
+    manifests = watched[1]
     number = next(n for n, manifest in enumerate(manifests) if not manifest.prior_paid)
-    assert verdicts(changed(arms, tmp_path, f"{number:03}", change))[check] is Verdict.FAIL
+    assert verdicts(changed(watched, tmp_path, f"{number:03}", change))[check] is Verdict.FAIL
 
 
 def test_a_prior_whose_release_is_missing_is_not_checkable(
-    arms: tuple[Path, dict[str, Arm]], tmp_path: Path
+    watched: tuple[Path, list[Manifest]], tmp_path: Path
 ) -> None:
-    shutil.copytree(arms[0] / "watch-fetched", tmp_path / "releases")
+    shutil.copytree(watched[0], tmp_path / "releases")
     shutil.rmtree(tmp_path / "releases" / "000")
     found = audited(tmp_path / "releases")
     assert verdicts(found)["priors in force"] is Verdict.NOT_CHECKABLE
 
 
 def test_an_event_in_two_epochs_adds_them_up(
-    arms: tuple[Path, dict[str, Arm]], tmp_path: Path
+    watched: tuple[Path, list[Manifest]], tmp_path: Path
 ) -> None:
-    shutil.copytree(arms[0] / "watch-fetched", tmp_path / "releases")
+    shutil.copytree(watched[0], tmp_path / "releases")
     shutil.copytree(tmp_path / "releases" / "000", tmp_path / "releases" / "again")
     found = audited(tmp_path / "releases")
     assert verdicts(found)["events in several epochs"] is Verdict.NOT_CHECKABLE
@@ -180,7 +191,7 @@ def test_a_session_that_forgets_a_hit_fails(tmp_path: Path) -> None:
 
 
 def test_two_data_sets_are_not_audited_as_one(
-    arms: tuple[Path, dict[str, Arm]], tmp_path: Path
+    watched: tuple[Path, list[Manifest]], tmp_path: Path
 ) -> None:
     with pytest.raises(ReleaseError, match="one data set at a time"):
-        changed(arms, tmp_path, "001", lambda stated: stated.update(data_set="other"))
+        changed(watched, tmp_path, "001", lambda stated: stated.update(data_set="other"))

@@ -79,12 +79,7 @@ def run_arm(
     ``truth`` has the columns ``event`` and ``amount``, ``sections`` are the labels party's.
     """
     config = label_config(folder, arm, **sections)
-    if arm == "watch":
-        release_new(config, lambda outcome: report(outcome.manifest.epoch), quiet=True)
-    else:
-        for path in sorted((folder / "labels").iterdir()):
-            report(run_release(config.at(path.stem), quiet=True).manifest.epoch)
-    folders, manifests = fetched(config, folder / f"{arm}-fetched")
+    folders, manifests = released(config, folder, arm, report)
     settings = FeaturePartyConfig.model_validate(
         {
             "data": {"key": KEY},
@@ -104,6 +99,21 @@ def run_arm(
         float(np.mean((predicted - true[held]) ** 2)),
         float(np.mean((constant - true[held]) ** 2)),
     )
+
+
+def released(
+    config: LabelPartyConfig,
+    folder: Path,
+    arm: str,
+    report: Callable[[str], None] = lambda line: None,
+) -> tuple[list[Path], list[Manifest]]:
+    """Release every epoch, and write it as the features party keeps it."""
+    if arm == "watch":
+        release_new(config, lambda outcome: report(outcome.manifest.epoch), quiet=True)
+    else:
+        for path in sorted((folder / "labels").iterdir()):
+            report(run_release(config.at(path.stem), quiet=True).manifest.epoch)
+    return fetched(config, folder / f"{arm}-fetched")
 
 
 def fetched(config: LabelPartyConfig, folder: Path) -> tuple[list[Path], list[Manifest]]:

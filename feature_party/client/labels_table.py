@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -39,6 +40,9 @@ def write_labels_table(folder: Path, manifest: Manifest) -> Path:
             column = pa.nulls(codes.size, pa.binary())
             if keys.size:
                 column = keys_column(keys).to_arrow().cast(pa.binary())
-            columns = [column, *map(pa.array, (codes, *stands_for(manifest, codes).values()))]
+            # by way of Polars: Arrow would import pandas to see whether these are its arrays
+            labels = map(pl.Series, stands_for(manifest, codes).values())
+            others = [pl.Series(codes), *labels]
+            columns = [column, *(each.to_arrow() for each in others)]
             writer.write_table(pa.Table.from_arrays(columns, schema=schema))
     return path

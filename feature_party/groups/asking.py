@@ -15,7 +15,7 @@ import warnings
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.cluster.vq import kmeans2
+import scipy
 from scipy.special import ndtr, ndtri
 
 from labelveil.common.arrays import Floats, Indices
@@ -55,7 +55,9 @@ def _k_means(points: Floats, count: int, rng: np.random.Generator) -> Indices:
     first = points[rng.choice(len(points), count, replace=False)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of points that are alike some groups are
-        _, nearest = kmeans2(points, first, iter=_STEPS, minit="matrix", missing="warn")
+        _, nearest = scipy.cluster.vq.kmeans2(
+            points, first, iter=_STEPS, minit="matrix", missing="warn"
+        )
     return np.asarray(nearest, dtype=np.int64)
 
 

@@ -25,7 +25,7 @@ _DECIDED = "0.15,0.25,0.6"
 """Where rounds may pay: better than two of a third and two (docs/ideas/rounds.md)."""
 MOST_ROUNDS = 9
 
-CODES, GROUPS = "codes", "groups"
+CODES, GROUPS, MESSAGE = "codes", "groups", "message"
 SUMS_SHARES = [0.25, 0.3, 0.45]
 """Of the events, in rounds of sums."""
 _INSTEAD = "--rounds 1 sends one message, as two companies do unless they agree on rounds"
@@ -34,6 +34,31 @@ LEAST_GAIN = 2.0
 LEAST_GAIN_OF_ROUNDS = 1.2
 """How many times as much codes have to tell in rounds: with 1.13, at ε = 4, some sets are better
 off than with one message, and some are worse."""
+
+
+def best_way(epsilon: float, rows: int, no_sums: str = "") -> tuple[str, str]:
+    """What is likely to teach most, ``codes`` or sums over ``groups`` in rounds or one ``message``,
+    and a sentence that says why, from ε and the number of events; ``no_sums`` is why sums cannot be
+    asked for, if so."""
+    # a party's own modules are loaded where they work, and by no import of the face
+    from labelveil.feature_party.groups.asking import gain_of_rounds, gain_of_sums
+
+    in_rounds = rows >= FEWEST_IN_ROUNDS
+    gain = gain_of_sums(epsilon, in_rounds=in_rounds)
+    tell = f"tell {gain:.1f} times as much as codes of {rows:,} events at ε = {epsilon:g}"
+    if gain >= LEAST_GAIN and not no_sums:
+        return GROUPS, f"sums over groups in three rounds, as they {tell}"
+    why = no_sums or f"sums over groups {tell}, below {LEAST_GAIN:g}"
+    of_rounds = gain_of_rounds(epsilon)
+    against = {
+        f"{rows:,} events are fewer than the {FEWEST_IN_ROUNDS:,} of rounds": not in_rounds,
+        f"codes in rounds tell {of_rounds:.2f} times as much at ε = {epsilon:g}, below"
+        f" {LEAST_GAIN_OF_ROUNDS:g}": of_rounds < LEAST_GAIN_OF_ROUNDS,
+    }
+    if none := next((reason for reason, holds in against.items() if holds), ""):
+        return MESSAGE, f"one message, as {none}, and {why}"
+    return CODES, f"codes in three rounds, as {why}"
+
 
 _OWN_OPTIONS = {
     "strata.column": "--strata",
@@ -308,34 +333,19 @@ class Settings(DataSettings):
         }
         if why := next((reason for reason, holds in against.items() if holds), ""):
             return self._with(f"one message, as {why}", ask=CODES, rounds="1")
-        # a party's own modules are loaded where they work, and by no import of the face
-        from labelveil.feature_party.groups.asking import gain_of_rounds, gain_of_sums
         from labelveil.feature_party.groups.scoring import FEWEST
 
-        in_rounds = rows >= FEWEST_IN_ROUNDS
-        gain = gain_of_sums(self.epsilon, in_rounds=in_rounds)
-        tell = f"tell {gain:.1f} times as much as codes of {rows:,} events at ε = {self.epsilon:g}"
         against = {
             "codes are asked for": self.ask == CODES,
             f"sums over groups know nothing of {self._against_sums}": bool(self._against_sums),
             f"sums over groups need {FEWEST} events kept": round(rows * self.holdout) < FEWEST,
-            f"sums over groups {tell}, below {LEAST_GAIN:g}": gain < LEAST_GAIN,
         }
-        why = next((reason for reason, holds in against.items() if holds), "")
-        if not why:
-            decision = f"sums over groups in three rounds, as they {tell}; {_INSTEAD}"
-            return self._with(decision, ask=GROUPS)
-        of_rounds = gain_of_rounds(self.epsilon)
-        against = {
-            f"{rows:,} events are fewer than the {FEWEST_IN_ROUNDS:,} of rounds": not in_rounds,
-            f"codes in rounds tell {of_rounds:.2f} times as much at ε = {self.epsilon:g}, below"
-            f" {LEAST_GAIN_OF_ROUNDS:g}": of_rounds < LEAST_GAIN_OF_ROUNDS,
-        }
-        if none := next((reason for reason, holds in against.items() if holds), ""):
-            return self._with(f"one message, as {none}, and {why}", ask=CODES, rounds="1")
-        return self._with(
-            f"codes in three rounds, as {why}; {_INSTEAD}", ask=CODES, rounds=_DECIDED
-        )
+        no_sums = next((reason for reason, holds in against.items() if holds), "")
+        taken, decision = best_way(self.epsilon, rows, no_sums)
+        if taken == MESSAGE:
+            return self._with(decision, ask=CODES, rounds="1")
+        rounds = {"rounds": _DECIDED} if taken == CODES else {}
+        return self._with(f"{decision}; {_INSTEAD}", ask=taken, **rounds)
 
     def check_kept(self, rows: int) -> None:
         """``DataError`` if sums are asked for, and of so many events too few are kept to score."""

@@ -46,4 +46,4 @@ def test_damaged_releases_of_every_kind_are_refused(
     tmp_path: Path, randomizer: str, seed: int
 ) -> None:
     """Ten thousand of them where everything is tried."""
-    fuzz(tmp_path, randomizer, seed + 2, effort(200, 500))
+    fuzz(tmp_path, randomizer, seed + 2, effort(100, 500))

@@ -152,7 +152,7 @@ def spoiled(good: dict[str, list[bytes]], seed: int) -> tuple[str, list[bytes]]:
     return method, messages
 
 
-MANY = effort(4_000, 10_500)
+MANY = effort(2_000, 10_500)
 
 
 @pytest.mark.parametrize("number", [1_000, pytest.param(MANY, marks=pytest.mark.slow)])

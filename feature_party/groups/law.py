@@ -6,6 +6,15 @@ o to a width h its mean is a function of f, which near f₀ is a line:
     E clip(y - o) ≈ c₀ + p (f - f₀),    p = P(|y - o| < h)
 
 so that a sum is linear in predictions, with the variance of what is clipped and of the noise.
+What is clipped is nearly normal in sum, the noise is Laplace's: where it is most of what varies, a
+sum tells up to twice as much as a normal number of the same variance. One that is far off says
+little, and one that is near says more. The density p of both together is a mixture of normal ones,
+so that with η = -r p(r)/p'(r) it is nowhere less than c(r) times a normal one of variance η, and as
+much at ±r. With r² the expected square of how far a sum is off, that is a step of variational
+Bayes.
+
+Source: Palmer, Wipf, Kreutz-Delgado and Rao, *Variational EM Algorithms for Non-Gaussian Latent
+Variable Models*, NIPS 2005.
 """
 
 from __future__ import annotations
@@ -14,10 +23,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import log_ndtr, ndtr
 
 from labelveil.common.arrays import Booleans, Floats, Indices
 from labelveil.common.mechanisms.group_sums import NO_GROUP, PrivateSums
+
+_LEAST_NORMAL = 1e-6
+"""Variance of what is normal in a sum, at least, as a share of its noise's."""
 
 
 def clipped_moments(means: Floats, deviation: float, widths: Floats) -> tuple[Floats, Floats]:
@@ -36,6 +48,23 @@ def clipped_moments(means: Floats, deviation: float, widths: Floats) -> tuple[Fl
 def inside_share(means: Floats, deviation: float, widths: Floats) -> Floats:
     """(n,) probabilities that a normal number is not clipped."""
     return np.asarray(ndtr((widths - means) / deviation) - ndtr((-widths - means) / deviation))
+
+
+def as_normal(misses: Floats, within: Floats, noise: Floats) -> tuple[Floats, Floats]:
+    """(G,) variances η of normal numbers that stand for sums which miss by so much, above 0, and
+    logarithms of c.
+
+    ``within`` are variances of what is normal in them, ``noise`` those of Laplace's.
+    """
+    size = np.sqrt(noise / 2)
+    within = np.maximum(within, _LEAST_NORMAL * noise)
+    deviation = np.sqrt(within)
+    high = -misses / size + log_ndtr((misses - within / size) / deviation)
+    low = misses / size + log_ndtr(-(misses + within / size) / deviation)
+    density = np.logaddexp(high, low) + within / (2 * size**2) - np.log(2 * size)
+    variance = misses * size / np.tanh((high - low) / 2)
+    likelier = density + (misses**2 / variance + np.log(2 * np.pi * variance)) / 2
+    return variance, likelier
 
 
 @dataclass(frozen=True, eq=False)

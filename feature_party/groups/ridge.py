@@ -31,13 +31,16 @@ import torch
 
 from labelveil.common.arrays import Floats, Indices
 from labelveil.feature_party.groups.codes import CodeRows
-from labelveil.feature_party.groups.law import SumRows
+from labelveil.feature_party.groups.law import SumRows, as_normal
 
 FEATURES = 300
+_WEIGHINGS = 4
+"""How often sums are weighed by how far they are off, before coefficients are final."""
 STEPS, STEPS_AGAIN = 45, 20
 _RATE = 0.1
-_EVENTS = 40_000
-"""Events by which scales are learned, about as many of each group; coefficients take all."""
+_EVENTS, _CELLS = 40_000, 2_000_000
+"""Events by which scales are learned, and their numbers in all columns, at most; about as many of
+each group. Coefficients take all."""
 _CODES = 10_000
 """Codes by which scales are learned; coefficients take all."""
 _ROWS_AT_ONCE = 1 << 16
@@ -51,8 +54,10 @@ _SAMPLE = 2_000
 """Rows by which it is measured how sure predictions are."""
 _DEVIATION, _AMPLITUDE = 1 / 8, 1 / 4
 """Of labels around predictions, and of predictions: what is expected, as shares of the range."""
-_DEVIATIONS = tuple(_DEVIATION * 2.0 ** (half / 2) for half in range(-5, 5))
-"""Deviations that are tried; then between the best one and its neighbours."""
+_QUARTERS = range(-11, 10)
+"""Deviations that are tried, as quarters of a doubling from what is expected: every other one, up
+and down as long as sums get likelier, and then the best one's neighbours."""
+_DEVIATIONS = tuple(_DEVIATION * 2.0 ** (quarter / 4) for quarter in _QUARTERS[1::2])
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,8 +93,8 @@ class Ridge:
     def _of_features(self, inputs: Floats, factors: torch.Tensor) -> Floats:
         parts = []
         with torch.no_grad():
-            for start in range(0, max(len(inputs), 1), _ROWS_AT_ONCE):
-                x = torch.as_tensor(inputs[start : start + _ROWS_AT_ONCE], dtype=torch.float32)
+            for start in range(0, max(len(inputs), 1), _IN_CACHE):
+                x = torch.as_tensor(inputs[start : start + _IN_CACHE], dtype=torch.float32)
                 features = features_of(x, self.scales, self.frequencies, self.phases, self.linear)
                 parts.append((features.double() @ factors).numpy())
         return np.concatenate(parts)
@@ -163,6 +168,26 @@ def _most_of_each(sizes: Indices, total: int) -> int:
     return max(1, int(left[np.argmax(left < ascending)]))
 
 
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Rows whose features are summed, and what of their sums no scale changes."""
+
+    rows: torch.Tensor  # (n, F) float32
+    groups: torch.Tensor  # (n,) 0 … count - 1
+    weights: torch.Tensor  # (n,)
+    count: int
+    constants: torch.Tensor  # (count, 1) sums of weights
+    columns: torch.Tensor  # (count, F) sums of rows, times their weights
+
+    @classmethod
+    def from_rows(
+        cls, rows: torch.Tensor, groups: torch.Tensor, weights: torch.Tensor, count: int
+    ) -> _Part:
+        constants = torch.zeros(count, 1).index_add(0, groups, weights[:, None])
+        columns = torch.zeros(count, rows.shape[1]).index_add(0, groups, rows * weights[:, None])
+        return cls(rows, groups, weights, count, constants, columns)
+
+
 class RidgeFit:
     """One fit, with random features of its own.
 
@@ -214,67 +239,98 @@ class RidgeFit:
         # an offset is what was once predicted; where labels are not clipped it does not matter
         self.first_predictions = np.full(len(inputs), np.nan)
         self.first_predictions[data.rows] = data.offsets
+        self.far: Floats | None = None  # (G,) how far sums are from predicted ones
         self.codes = codes
         self.all_codes = self.few_codes = torch.arange(0 if codes is None else codes.rows.size)
         if codes is not None:
             self.first_predictions[codes.rows] = codes.mean
             self.few_codes = torch.randperm(codes.rows.size, generator=draw)[:_CODES]
 
-    def run(self) -> Ridge:
-        """Learn scales, then the coefficients, around what was predicted and then around that."""
-        constant = self._constant_evidence()
-        self.predictions = self.first_predictions
-        again = self.codes is not None or not self.data.open_ended.all()
+    def run(self, constant: float | None = None) -> Ridge:
+        """Learn scales, then the coefficients, around what was predicted and then around that.
+
+        ``constant`` is what :meth:`constant_evidence` is, of any fit to the same data.
+        """
+        if constant is None:
+            constant = self.constant_evidence()
+        self.predictions, self.far = self.first_predictions, None
+        some = len(self._picked()) < self.data.groups.size
+        weighed = not self.data.open_ended.all()
+        again = some or weighed or self.codes is not None
         for steps in (STEPS, STEPS_AGAIN, 0) if again else (STEPS,):
             picked = self._picked()
-            self._linearize()
+            self._linearize(picked)
             self._learn(steps, picked)
             self._learn_deviation(picked)
-            ridge = self._solved(constant)
+            self._linearize()
+            ridge = self._solved(constant, weighed)
             self.predictions = ridge.predict(self.inputs.numpy())
         return ridge
 
-    def _linearize(self) -> None:
-        """Sums as linear functions of predictions, in units of the labels' range."""
+    def _linearize(self, picked: torch.Tensor | None = None) -> None:
+        """Sums as linear functions of predictions, in units of the labels' range.
+
+        Where only some events are ``picked`` those stand for all by what new predictions differ
+        from these in, and not by these.
+        """
         deviation = self.deviation * self.range
         mean, variance, slope = self.data.moments(self.predictions, deviation)
-        around = mean - slope * self.predictions[self.data.rows]
-        rest = (self.data.sums - self.data.by_group(around)) / self.range
+        linear = slope * self.predictions[self.data.rows]
+        if picked is not None:
+            events, groups = picked.numpy(), self.data.groups
+            there = np.bincount(groups[events], minlength=self.data.sums.size)
+            shares = np.bincount(groups, minlength=there.size) / np.maximum(there, 1)
+            some = np.zeros_like(linear)
+            some[events] = linear[events] * shares[groups[events]]
+            linear = some
+        rest = (self.data.sums - self.data.by_group(mean - linear)) / self.range
         self.targets = torch.as_tensor(rest)
         self.slopes = torch.as_tensor(slope, dtype=torch.float32)
-        noise = self.data.by_group(variance) + self.data.noise
-        self.variance = torch.as_tensor(noise / self.range**2)
+        self.within = self.data.by_group(variance) / self.range**2
+        self._weigh()
         if self.codes is not None:
             near = self.predictions[self.codes.rows]
             seen, variance, likelier = self.codes.seen(near, deviation)
             told = seen / self.range, variance / self.range**2, likelier
             self.seen, self.seen_variance, self.likelier = map(torch.as_tensor, told)
 
+    def _weigh(self) -> None:
+        """Sums as normal numbers: of their own variance, or of one by how far they are off."""
+        noise, more = self.data.noise / self.range**2, 0.0
+        variance = self.within + noise
+        if self.far is not None:
+            variance, likelier = as_normal(self.far, self.within, noise)
+            more = float(likelier.sum())
+        self.variance, self.sums_likelier = torch.as_tensor(variance), more
+
     def _learn_deviation(self, picked: torch.Tensor) -> None:
         """Take the deviation under which the sums are likeliest, clipped ones included."""
         with torch.no_grad():  # all that a deviation changes is what features are multiplied by
-            features = self._of_rows(torch.as_tensor(self.data.rows)[picked])
-            coded = self._of_codes(self.few_codes)
+            features = self._summed(self._each(self._rows(picked)))
+            coded = self._of_codes(self._parts_of_codes(self.few_codes))
+        tried = dict[int, float]()
 
-        def evidence(deviation: float) -> float:
-            self.deviation = deviation
-            self._linearize()
-            with torch.no_grad():
-                groups, weights, count = self._weighed(picked)
-                sums = torch.zeros(count, features.shape[1])
-                sums.index_add_(0, groups, features * weights[:, None])
-                return self._evidence(sums, coded)[0]
+        def evidence(quarter: int) -> float:
+            if quarter not in tried:
+                self.deviation = _DEVIATION * 2 ** (quarter / 4)
+                self._linearize(picked)
+                with torch.no_grad():
+                    groups, weights, count = self._weighed(picked)
+                    sums = torch.zeros(count, features.shape[1])
+                    sums.index_add_(0, groups, features * weights[:, None])
+                    tried[quarter] = self._evidence(sums, coded)[0]
+            return tried[quarter]
 
-        tried = {d: evidence(d) for d in _DEVIATIONS}
-        best = max(tried, key=tried.__getitem__)
-        tried |= {d: evidence(d) for d in (best * 2**-0.25, best * 2**0.25)}
-        self.deviation = max(tried, key=tried.__getitem__)
-        self._linearize()
+        best = round(4 * math.log2(self.deviation / _DEVIATION))
+        for by in (2, -2, 1, -1):
+            while best + by in _QUARTERS and evidence(best + by) > evidence(best):
+                best += by
+        self.deviation = _DEVIATION * 2 ** (best / 4)
 
-    def _constant_evidence(self) -> float:
+    def constant_evidence(self) -> float:
         """Log of the sums' likelihood if predictions were one constant, at its best deviation."""
         found = []
-        self.predictions = self.first_predictions
+        self.predictions, self.far = self.first_predictions, None
         for self.deviation in _DEVIATIONS:
             self._linearize()
             whitened, size = self.targets.numpy(), self.variance.numpy()
@@ -295,10 +351,10 @@ class RidgeFit:
 
     def _learn(self, steps: int, picked: torch.Tensor) -> None:
         optimizer = torch.optim.Adam([self.log_scales, self.logs], lr=_RATE)
+        summed, codes = self._part(picked), self._parts_of_codes(self.few_codes)
         for _ in range(steps):
             optimizer.zero_grad()
-            coded = self._of_codes(self.few_codes)
-            loss = self._falling(self._sums(picked), coded)
+            loss = self._falling(self._summed(summed), self._of_codes(codes))
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
 
@@ -310,11 +366,12 @@ class RidgeFit:
         groups = self.data.groups
         order = torch.randperm(groups.size, generator=self.draw).numpy()
         by_group = order[np.argsort(groups[order], kind="stable")]
-        if groups.size <= _EVENTS:
+        events = max(1, min(_EVENTS, _CELLS // self.inputs.shape[1]))
+        if groups.size <= events:
             return torch.as_tensor(by_group)
         sizes = np.bincount(groups, minlength=self.data.sums.size)
         ranks = np.arange(groups.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        most = _most_of_each(sizes, _EVENTS)
+        most = _most_of_each(sizes, events)
         return torch.as_tensor(by_group[ranks < most])
 
     def _weighed(self, events: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
@@ -329,17 +386,32 @@ class RidgeFit:
         groups = groups[events]
         return groups, self.slopes[events] * shares[groups], count
 
-    def _sums(self, events: torch.Tensor) -> torch.Tensor:
-        """(G, 1 + F + D) sums of features by group, each event's times its slope."""
-        rows = torch.as_tensor(self.data.rows)[events]
-        return self._summed(rows, *self._weighed(events))
+    def _rows(self, events: torch.Tensor) -> torch.Tensor:
+        """(n, F) columns of some events."""
+        return self.inputs[torch.as_tensor(self.data.rows)[events]]
 
-    def _of_codes(self, codes: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Some codes and the (n, 1 + F + D) features of their events, part by part."""
+    def _part(self, events: torch.Tensor) -> _Part:
+        """Some events of sums."""
+        return _Part.from_rows(self._rows(events), *self._weighed(events))
+
+    @staticmethod
+    def _each(rows: torch.Tensor) -> _Part:
+        """Rows each of which is a group of its own."""
+        return _Part.from_rows(rows, torch.arange(len(rows)), torch.ones(len(rows)), len(rows))
+
+    def _parts_of_codes(self, codes: torch.Tensor) -> list[tuple[torch.Tensor, _Part]]:
+        """Some codes and their events, part by part."""
         if self.codes is None:
             return []
         rows = torch.as_tensor(self.codes.rows)
-        return [(part, self._of_rows(rows[part])) for part in torch.split(codes, _ROWS_AT_ONCE)]
+        parts = torch.split(codes, _ROWS_AT_ONCE)
+        return [(part, self._each(self.inputs[rows[part]])) for part in parts]
+
+    def _of_codes(
+        self, parts: Sequence[tuple[torch.Tensor, _Part]]
+    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Codes and the (n, 1 + F + D) features of their events."""
+        return [(codes, self._summed(part)) for codes, part in parts]
 
     def _whitened(
         self, sums: torch.Tensor, coded: Sequence[tuple[torch.Tensor, torch.Tensor]]
@@ -371,7 +443,7 @@ class RidgeFit:
             pulled.addmm_(matrix.T, targets[:, None])
             fit += float(targets.square().sum())
             sizes += float(torch.log(deviations).sum())
-        likelier = sum(float(self.likelier[part].sum()) for part, _ in coded)
+        likelier = self.sums_likelier + sum(float(self.likelier[part].sum()) for part, _ in coded)
         factor = torch.linalg.cholesky(inner)
         mean = torch.cholesky_solve(pulled, factor)
         log_det = 2 * (float(torch.log(torch.diagonal(factor)).sum()) + sizes)
@@ -390,12 +462,21 @@ class RidgeFit:
         """What falls as the evidence rises: its slope in what is learned is minus the evidence's.
 
         With M of all rows, of deviation 1, and b and r the mean of coefficients and what it leaves
-        of targets, the evidence's slope in M is ``r bᵀ - M (1 + MᵀM)⁻¹``.
+        of targets, the evidence's slope in M is ``r bᵀ - M (1 + MᵀM)⁻¹``. Of few rows that product
+        is ``(1 + MMᵀ)⁻¹ M``, and r is ``(1 + MMᵀ)⁻¹`` times the targets.
         """
+        falling = self._unlikely()
+        if not coded and len(sums) < sums.shape[1]:
+            (matrix, targets, _), *_ = self._whitened(sums, coded)
+            with torch.no_grad():
+                outer = torch.eye(len(sums), dtype=torch.float64).addmm_(matrix, matrix.T)
+                factor = torch.linalg.cholesky(outer)
+                left = torch.cholesky_solve(targets[:, None], factor)
+                slope = torch.cholesky_solve(matrix, factor) - left * (left.T @ matrix)
+            return falling + (matrix * slope).sum()
         with torch.no_grad():
             _, factor, mean = self._evidence(sums, coded)
             covariance = torch.cholesky_inverse(factor)
-        falling = self._unlikely()
         for matrix, targets, _ in self._whitened(sums, coded):
             with torch.no_grad():
                 left = targets[:, None] - matrix @ mean
@@ -403,23 +484,14 @@ class RidgeFit:
             falling = falling + (matrix * slope).sum()
         return falling
 
-    def _of_rows(self, rows: torch.Tensor) -> torch.Tensor:
-        """(n, 1 + F + D) features of some rows."""
-        return self._summed(rows, torch.arange(len(rows)), torch.ones(len(rows)), len(rows))
-
-    def _summed(
-        self, rows: torch.Tensor, groups: torch.Tensor, weights: torch.Tensor, count: int
-    ) -> torch.Tensor:
+    def _summed(self, part: _Part) -> torch.Tensor:
         """(count, 1 + F + D) sums of features of some rows by group, times their weights."""
-        x = self.inputs[rows]
         scales, linear = self.log_scales.exp(), self.logs[1].exp()
         waves = _WaveSums.apply(  # type: ignore[no-untyped-call]
-            *(scales, x, weights, groups, count),
+            *(scales, part.rows, part.weights, part.groups, part.count),
             *(self.frequencies, self.phases, torch.is_grad_enabled()),
         )
-        ones = torch.zeros(count, 1).index_add(0, groups, weights[:, None])
-        columns = torch.zeros(count, x.shape[1]).index_add(0, groups, x * weights[:, None])
-        return torch.cat([ones, linear * scales * columns, waves], dim=1)
+        return torch.cat([part.constants, linear * scales * part.columns, waves], dim=1)
 
     @property
     def _sizes(self) -> torch.Tensor:
@@ -428,11 +500,18 @@ class RidgeFit:
         width = self.inputs.shape[1] + FEATURES
         return torch.cat([torch.ones(1), self.logs[0].exp().expand(width)]).double()
 
-    def _solved(self, constant: float) -> Ridge:
+    def _solved(self, constant: float, around: bool) -> Ridge:
         sample = self.inputs[:: -(-len(self.inputs) // _SAMPLE)]
         with torch.no_grad():
-            sums = self._sums(torch.arange(self.data.groups.size))
-            coded = self._of_codes(self.all_codes)
+            sums = self._summed(self._part(torch.arange(self.data.groups.size)))
+            coded = self._of_codes(self._parts_of_codes(self.all_codes))
+            for _ in range(_WEIGHINGS if around else 0):
+                _, factor, mean = self._evidence(sums, coded)
+                (matrix, targets, deviations), *_ = self._whitened(sums, coded)
+                unsure = torch.linalg.solve_triangular(factor, matrix.T, upper=False)
+                off = (targets - (matrix @ mean)[:, 0]).square() + unsure.square().sum(dim=0)
+                self.far = (deviations * off.sqrt()).numpy()
+                self._weigh()
             evidence, factor, mean = self._evidence(sums, coded)
             coefficients = self._sizes * mean[:, 0]
             features = features_of(

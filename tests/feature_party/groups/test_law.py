@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from labelveil.common.arrays import Floats
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.mechanisms.group_sums import (
     NO_GROUP,
@@ -16,7 +17,7 @@ from labelveil.common.mechanisms.group_sums import (
     NoisySums,
     PrivateSums,
 )
-from labelveil.feature_party.groups.law import SumRows, clipped_moments, inside_share
+from labelveil.feature_party.groups.law import SumRows, as_normal, clipped_moments, inside_share
 from tests.statistics import mean_fits
 
 LATTICE = Lattice(-20.0, 20.0, 400)
@@ -77,3 +78,26 @@ def test_sums_that_were_drawn_have_their_law() -> None:
     # the slope is the derivative of the mean
     moved = data.moments(predictions + 1e-4, deviation)[0]
     assert slope == pytest.approx((moved - mean) / 1e-4, abs=1e-3)
+
+
+@pytest.mark.parametrize(("within", "noise"), [(1.0, 0.01), (1.0, 1.0), (1.0, 30.0), (1e-3, 4.0)])
+def test_a_normal_number_stands_for_a_sum_from_below(within: float, noise: float) -> None:
+    """Against the density of a normal and a Laplace number's sum, by quadrature."""
+    spread, size = np.sqrt(within), np.sqrt(noise / 2)
+    z = np.linspace(-12, 12, 200_001)
+    weights = stats.norm.pdf(z) * (z[1] - z[0])
+
+    def density(at: Floats) -> Floats:
+        return np.array([weights @ stats.laplace.pdf(x - spread * z, scale=size) for x in at])
+
+    misses = np.sqrt(within + noise) * np.array([0.01, 0.3, 1.0, 4.0])
+    every = np.concatenate([misses, -misses, 2 * misses])
+    for miss in misses:
+        variance, likelier = (
+            float(each[0]) for each in as_normal(*np.array([[miss], [within], [noise]]))
+        )
+        bound = np.exp(likelier) * stats.norm.pdf(every, scale=np.sqrt(variance))
+        found = density(every)
+        assert (bound <= found * (1 + 1e-6)).all()
+        touched = np.isclose(np.abs(every), miss)
+        assert bound[touched] == pytest.approx(found[touched], rel=1e-6)

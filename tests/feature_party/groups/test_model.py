@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import polars as pl
@@ -10,6 +11,8 @@ import pytest
 import torch
 
 import labelveil as lv
+from labelveil.common.entropy import seeded_entropy
+from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice, NoisySums, PrivateSums
 from labelveil.feature_party.groups.asking import Expected
 from labelveil.feature_party.groups.model import SumsModel, columns_of
 
@@ -45,6 +48,29 @@ def test_a_ridge_under_which_sums_are_likelier_by_ten_counts_e_times_as_much(
     assert points == pytest.approx(np.full(200, 2 * share + 6 * (1 - share)))
     assert mean.miss == pytest.approx(5 * share + 10 * (1 - share))
     assert len(mean.ask(TABLE, 8, np.random.default_rng(0))) == 200
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:40 sums do not show")
+def test_sums_of_noise_alone_show_no_column() -> None:
+    """If one fit of noise in four showed one, 12 would with a chance of 97 %. A column that
+    explains half of what varies is seen in every fit."""
+    lattice, widths = Lattice(0, 10, 500), np.full(40, 250)
+    said = {"noise": 0, "a column": 0}
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        x, noise = rng.normal(size=(400, 3)), rng.normal(size=400)
+        groups = np.empty(400, dtype=np.int64)
+        groups[np.argsort(x[:, seed % 3])] = np.arange(400) // 10
+        question = GroupQuestion(lattice, groups, widths, np.array([250]))
+        for name, labels in {"noise": noise, "a column": x[:, seed % 3] + noise}.items():
+            if name == "noise" or seed < 3:
+                noisy, entropy = NoisySums(question, Fraction(2)), seeded_entropy(seed)
+                places = np.rint(np.clip(5 + labels, 0, 10) / lattice.step).astype(np.int64)
+                answer = PrivateSums(noisy, noisy.draw(places, entropy))
+                table = pl.DataFrame(x, schema=["a", "b", "c"])
+                said[name] += SumsModel.fit(table, [answer], seed=seed).learned
+    assert said == {"noise": 0, "a column": 3}
 
 
 def test_doubts_of_a_mean_are_those_of_its_ridges(

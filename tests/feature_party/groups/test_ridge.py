@@ -80,7 +80,8 @@ def test_of_large_groups_some_events_stand_for_all(unequal: tuple[np.ndarray, np
     most = there.max()
     assert np.array_equal(there, np.minimum(whole, most))  # as many of each, and none left out
     with torch.no_grad():
-        some, every = (fit._sums(events).numpy() for events in (picked, torch.arange(ROWS)))
+        events = picked, torch.arange(ROWS)
+        some, every = (fit._summed(fit._part(each)).numpy() for each in events)
     assert np.allclose(some[:, 0], whole)  # a constant's
     # and of the column that groups are alike in
     assert np.linalg.norm((some - every)[:, 1]) < 0.1 * np.linalg.norm(every[:, 1])
@@ -114,7 +115,7 @@ def test_the_evidence_of_a_constant_is_the_likelihood_of_the_sums() -> None:
     for coded in (None, beside):
         rows = rows_of(np.arange(200) % 40, labels[:200])
         fit = RidgeFit(inputs, rows, 0, 10, 0, codes=coded)
-        found, likely = fit._constant_evidence(), []
+        found, likely = fit.constant_evidence(), []
         for fit.deviation in ridges._DEVIATIONS:
             fit._linearize()
             seen, noise = fit.targets.numpy(), fit.variance.numpy()
@@ -142,11 +143,13 @@ def test_scales_follow_the_slope_of_the_evidence() -> None:
     fit.predictions, picked = fit.first_predictions, fit._picked()
     fit._linearize()
 
+    part, coded = fit._part(picked), fit._parts_of_codes(fit.few_codes)
+
     def evidence() -> float:
         with torch.no_grad():
-            return fit._evidence(fit._sums(picked), fit._of_codes(fit.few_codes))[0]
+            return fit._evidence(fit._summed(part), fit._of_codes(coded))[0]
 
-    fit._falling(fit._sums(picked), fit._of_codes(fit.few_codes)).backward()  # type: ignore[no-untyped-call]
+    fit._falling(fit._summed(part), fit._of_codes(coded)).backward()  # type: ignore[no-untyped-call]
     for learned in (fit.log_scales, fit.logs):
         assert learned.grad is not None
         for place, slope in enumerate(learned.grad):

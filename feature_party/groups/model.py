@@ -24,7 +24,7 @@ from labelveil.feature_party.groups.law import SumRows
 from labelveil.feature_party.groups.ridge import Ridge, RidgeFit
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.model.encoding import Encoded, Encoder
-from labelveil.feature_party.model.model import Predictions
+from labelveil.feature_party.model.model import Predictions, threads_for
 from labelveil.feature_party.schema import NOTHING, Stated
 
 _MOST_VALUES = 32
@@ -135,25 +135,26 @@ class SumsModel:
         encoder, data = encoder_of(table, stated), SumRows.from_answers(answers)
         inputs = columns_of(encoder, encoder.encode(table))
         ends = lattice.lower, lattice.upper
-        ridges = []
-        constant: float | None = None
-        for ridge, along in enumerate(_ALONG):
-            number, found = len(_ALONG) * seed + ridge, list[Ridge]()
-            for start in _STARTS:
-                fit = RidgeFit(inputs, data, *ends, number, start, beside, along)
-                constant = fit.constant_evidence() if constant is None else constant
-                found.append(fit.run(constant))
-                if found[-1].gain >= _FOUND:
-                    break
-            ridges.append(max(found, key=lambda each: each.gain))
-        model = cls(encoder, tuple(ridges), lattice)
-        if beside is None and model.learned and data.sums.size >= _LEAST_SUMS:
-            deviation = float(model.weights @ [ridge.deviation for ridge in ridges])
-            try:
-                trees = boost(inputs, data, model._points(inputs), deviation, seed)
-                model = replace(model, boosted=trees)
-            except ConfigError as error:
-                warnings.warn(str(error), stacklevel=2)
+        with threads_for(table.height):
+            ridges = []
+            constant: float | None = None
+            for ridge, along in enumerate(_ALONG):
+                number, found = len(_ALONG) * seed + ridge, list[Ridge]()
+                for start in _STARTS:
+                    fit = RidgeFit(inputs, data, *ends, number, start, beside, along)
+                    constant = fit.constant_evidence() if constant is None else constant
+                    found.append(fit.run(constant))
+                    if found[-1].gain >= _FOUND:
+                        break
+                ridges.append(max(found, key=lambda each: each.gain))
+            model = cls(encoder, tuple(ridges), lattice)
+            if beside is None and model.learned and data.sums.size >= _LEAST_SUMS:
+                deviation = float(model.weights @ [ridge.deviation for ridge in ridges])
+                try:
+                    trees = boost(inputs, data, model._points(inputs), deviation, seed)
+                    model = replace(model, boosted=trees)
+                except ConfigError as error:
+                    warnings.warn(str(error), stacklevel=2)
         if not model.learned:
             warnings.warn(
                 f"{data.sums.size:,} sums do not show that any column matters, so that predictions"

@@ -191,8 +191,8 @@ def test_what_sums_tell_takes_the_place_of_what_codes_told() -> None:
 
 def test_clipped_labels_are_called_so() -> None:
     assert clipped_sentence(CLIPPED, ".0%") == (
-        "of labels clipped at 20, which 3.4% exceed: R² 35% (95%: 27% … 43%); better than no"
-        " features: yes"
+        "of labels clipped at 20, which 3.4% exceed: R² 35% (95%: 27% … 43%); better than a"
+        " constant: yes"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +19,12 @@ from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.mechanisms.group_sums import PrivateSums
 from labelveil.common.release.question import encode_question
 from labelveil.feature_party.client.submission import Population
+from labelveil.feature_party.config.labels_party import RoundsSection
 from labelveil.feature_party.config.sections import FeaturePartyConfig, GroupsSection, TrueLabels
 
 pytest.importorskip("torch", reason="the features party needs torch")
 
+from labelveil.feature_party.groups.model import SumsModel
 from labelveil.feature_party.groups.scoring import ScoreQuestion
 from labelveil.feature_party.pipeline.score import Sums
 from labelveil.feature_party.pipeline.sums import SumStages
@@ -95,6 +98,32 @@ def test_what_any_release_taught_is_not_held_out(
     now.predict(None)
     assert np.flatnonzero(given["trained"](0, EVENTS)).tolist() == [1, 3, 5, 900]
     assert given["trained"](3, 6).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize(("rounds", "told"), [([], True), ([1.0], True), ([0.4, 0.6], False)])
+def test_what_sums_do_not_show_is_said_of_the_last_round_alone(
+    stages: SumStages,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    rounds: list[float],
+    told: bool,
+) -> None:
+    """Who is about to ask about further events needs no advice to do so."""
+    model = stages.trained().model
+
+    def fit(*given: Any, **named: Any) -> SumsModel:
+        warnings.warn("nothing is shown: ask about more events", stacklevel=1)
+        return model
+
+    monkeypatch.setattr(SumsModel, "fit", fit)
+    monkeypatch.setattr(SumStages, "withdrawn", [])
+    output = stages.config.output.model_copy(update={"model": tmp_path / "model"})
+    section = RoundsSection(shares=rounds)
+    now = stages.config.model_copy(update={"output": output, "rounds": section})
+    saved = replace(stages, config=now, _warned=set()).train()
+    assert ("nothing is shown: ask about more events" in capfd.readouterr().err) == told
+    assert saved.facts.warnings == ("nothing is shown: ask about more events",)
 
 
 def evaluated(stages: SumStages, *noise: float) -> dict[str, Any]:

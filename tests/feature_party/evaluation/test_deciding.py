@@ -103,8 +103,8 @@ def test_the_verdict_is_what_the_printed_interval_says() -> None:
         _, verdict, share, *_ = summary(found, None, 1.0, ROWS, ROWS)
         (low, high), *others = re.findall(r"([\d.e-]+) … ([\d.e-]+)", share)
         verdicts.add(found.verdict)
-        assert ("features: yes" in verdict) == (float(low) > 0)
-        assert ("features: no," in verdict) == (float(high) < 0.01)
+        assert ("constant: yes" in verdict) == (float(low) > 0)
+        assert ("constant: no," in verdict) == (float(high) < 0.01)
         assert len(others) == 1  # the detail
         assert "assumption-free" in share
         told = found.to_json()

@@ -120,6 +120,11 @@ class TrueErrors:
         return {name: error for name, error in errors.items() if error is not None}
 
 
+def mean_label(labels: Floats) -> float:
+    """Mean of labels, at least one; of those that are alike to the last bit."""
+    return float(labels[0] + (labels - labels[0]).mean())
+
+
 def true_errors(
     points: Floats,
     labels: Floats,
@@ -136,8 +141,7 @@ def true_errors(
     shown = truth = labels[events.holdout]
     if more is not None:
         points, truth = np.append(points, more[0]), np.append(truth, more[1])
-    # from the first label on, which of labels that are alike is their mean to the last bit
-    constant = float(labels[0] + (np.delete(labels, events.holdout) - labels[0]).mean())
+    constant = mean_label(np.delete(labels, events.holdout))
     fitting = measure_fitting(events.problem, points, truth, constant)
     return TrueErrors.measured(
         points, truth, constant, nonprivate, label, fitting=fitting, labels=shown

@@ -29,7 +29,8 @@ from labelveil.common.arrays import Booleans, Floats, Indices
 from labelveil.common.mechanisms.group_sums import NO_GROUP, PrivateSums
 
 _LEAST_NORMAL = 1e-6
-"""Variance of what is normal in a sum, at least, as a share of its noise's."""
+"""Variance of what is normal in a sum, at least, as a share of its noise's; and how far a sum is
+off, at least, in deviations of that."""
 
 
 def clipped_moments(means: Floats, deviation: float, widths: Floats) -> tuple[Floats, Floats]:
@@ -51,13 +52,15 @@ def inside_share(means: Floats, deviation: float, widths: Floats) -> Floats:
 
 
 def as_normal(misses: Floats, within: Floats, noise: Floats) -> tuple[Floats, Floats]:
-    """(G,) variances η of normal numbers that stand for sums which miss by so much, above 0, and
+    """(G,) variances η of normal numbers that stand for sums which miss by so much, and
     logarithms of c.
 
     ``within`` are variances of what is normal in them, ``noise`` those of Laplace's.
     """
     size = np.sqrt(noise / 2)
     within = np.maximum(within, _LEAST_NORMAL * noise)
+    # that of no event may miss by nothing, where the ratio below is 0 / 0
+    misses = np.maximum(misses, _LEAST_NORMAL * np.sqrt(within))
     deviation = np.sqrt(within)
     high = -misses / size + log_ndtr((misses - within / size) / deviation)
     low = misses / size + log_ndtr(-(misses + within / size) / deviation)

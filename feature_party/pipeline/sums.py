@@ -24,7 +24,11 @@ from labelveil.feature_party.client.submission import Population
 from labelveil.feature_party.config.sections import FeaturePartyConfig, TrueLabels
 from labelveil.feature_party.evaluation.intervals import Measured, compared
 from labelveil.feature_party.evaluation.sentences import TOLD, figure_words
-from labelveil.feature_party.evaluation.true_labels import TrueErrors, match_true_labels
+from labelveil.feature_party.evaluation.true_labels import (
+    TrueErrors,
+    match_true_labels,
+    mean_label,
+)
 from labelveil.feature_party.groups.model import SumsModel, ask_first
 from labelveil.feature_party.groups.saved import SavedSums, SumsFacts, is_of_sums
 from labelveil.feature_party.groups.scoring import FEWEST, Score, ScoreQuestion
@@ -355,7 +359,7 @@ class SumStages(Transfer):
                 f"all {learned.size:,} events were learned from, and true labels tell errors of"
                 " others alone; give the features of further events, too"
             )
-        constant = float(truth[learned].mean())
+        constant = mean_label(truth[learned])
         label = self.manifests[0].labels[0].name
         return TrueErrors.measured(points, truth[~learned], constant, nonprivate, label)
 

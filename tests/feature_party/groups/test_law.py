@@ -101,3 +101,12 @@ def test_a_normal_number_stands_for_a_sum_from_below(within: float, noise: float
         assert (bound <= found * (1 + 1e-6)).all()
         touched = np.isclose(np.abs(every), miss)
         assert bound[touched] == pytest.approx(found[touched], rel=1e-6)
+
+
+def test_a_sum_that_misses_by_nothing_tells_the_most() -> None:
+    """As one of no event may, whose noise was 0: the limit of those that miss by little."""
+    one = np.ones(3)
+    variance, likelier = as_normal(np.array([0.0, 1e-4, 1.0]), 0.5 * one, 8 * one)
+    assert np.isfinite([variance, likelier]).all()
+    assert variance[0] == pytest.approx(variance[1], rel=1e-3)
+    assert variance[0] < variance[2]

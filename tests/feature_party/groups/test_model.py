@@ -92,3 +92,17 @@ def test_doubts_of_a_mean_are_those_of_its_ridges(
         expected.predictions, mean.distributions(mean.encoder.encode(TABLE)).points
     )
     assert (lattice, epsilon, expected.miss) == (model.lattice, 8, mean.miss)
+
+
+def test_groups_of_no_event_whose_noise_is_nothing_are_learned_from() -> None:
+    """At this ε every sum is exact, and of clipped labels: empty groups miss by nothing at all."""
+    x = np.linspace(-2, 2, 200)
+    labels = np.clip(5 + 2 * x, 0, 10)
+    groups = np.arange(200, dtype=np.int64) // 10
+    widths, offsets = np.full(24, 4), np.array([10])
+    question = GroupQuestion(Lattice(0, 10, 20), groups, widths, offsets, None)
+    answer = lv.group_sums(labels, question, epsilon=40)
+    table = pl.DataFrame({"x": x})
+    model = SumsModel.fit(table, [answer])
+    missed = model.distributions(model.encoder.encode(table)).points - labels
+    assert np.mean(missed**2) < 0.2 * labels.var()

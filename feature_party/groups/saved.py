@@ -172,9 +172,7 @@ def _ridge(tensors: dict[str, Any], numbers: dict[str, Any]) -> Ridge:
     return Ridge(**tensors, **numbers)
 
 
-def _boosted(
-    state: dict[str, torch.Tensor], shape: Any, constant: float, share: float
-) -> Boosted:
+def _boosted(state: dict[str, torch.Tensor], shape: Any, constant: float, share: float) -> Boosted:
     said = TypeAdapter(TreesShape).validate_python(shape)
     there = sum(weights.numel() for weights in state.values())
     if said.weights != there:  # before room is made for them

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -91,9 +92,11 @@ def parse_toml(data: bytes) -> dict[str, Any]:
     """
     if len(data) > MOST_BYTES:
         raise ValueError(f"it has more than the {MOST_BYTES:,} bytes that it may have")
-    text = data.decode()
+    text = data.removeprefix(codecs.BOM_UTF8).decode()  # an editor's mark
     if found := _TOO_MANY_PARTS.search(text):
         raise ValueError(f"{found[0]:.40}… has more than {MOST_PARTS} parts with dots between")
+    if any(nul in text for nul in (r"\u0000", r"\U00000000")):
+        raise ValueError("it has a text with NUL, which no name and no path has")
     return tomllib.loads(text)
 
 

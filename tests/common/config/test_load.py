@@ -169,6 +169,7 @@ def test_a_wrong_entry_of_a_table_is_named(typed: str, said: str) -> None:
         ('key = "a"', ["colour.hue=1"], "remove it or correct its name"),
         ("key = ", [], "not valid TOML"),
         ("key = 1\nkey = 2", [], "not valid TOML"),
+        ('key = "a\\u0000"', [], "not valid TOML: .* NUL"),
         ("key = " + "[" * 100_000, [], "not valid TOML"),
         ('key = "a"\n[privacy]\nepsilon = inf', [], r"epsilon=inf must be a finite number"),
         ('key = "a"\n[privacy]\nepsilon = nan', [], "epsilon=nan must be a finite number"),
@@ -215,6 +216,8 @@ def test_an_unreadable_file_is_told_in_one_line(tmp_path: Path) -> None:
     path.write_bytes(b'key = "\xff"')
     with pytest.raises(ConfigError, match="not valid TOML"):
         load_config(File, path)
+    path.write_bytes(b'\xef\xbb\xbfkey = "a"')  # as an editor on Windows writes it
+    assert load_config(File, path).key == "a"
 
 
 def test_any_text_of_a_file_of_settings_reads_back() -> None:

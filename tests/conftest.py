@@ -12,8 +12,10 @@ import os
 import pickle
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # there are as many of these as cores
@@ -118,28 +120,40 @@ def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("labelveil.common.report.figures._inline_svg", lambda *picture: Markup())
 
 
-def once(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What depends on its arguments alone, worked out once for the same ones."""
-    known: dict[bytes, Any] = {}
+def once(function: Callable[..., Any], folder: Path) -> Callable[..., Any]:
+    """What depends on its arguments alone, worked out once for the same ones by all workers."""
+    known: dict[str, Any] = {}
 
     def remembered(*given: Any, **named: Any) -> Any:
-        key = hashlib.sha256(pickle.dumps((given, named))).digest()
+        key = hashlib.sha256(pickle.dumps((given, named))).hexdigest()
         if key not in known:
-            known[key] = function(*given, **named)
+            path = folder / f"{function.__name__}-{key}"
+            try:
+                known[key] = pickle.loads(path.read_bytes())
+            except FileNotFoundError:
+                known[key] = function(*given, **named)
+                part = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
+                with contextlib.suppress(OSError):  # where a test has disks fail
+                    part.write_bytes(pickle.dumps(known[key]))
+                    part.replace(path)
         return copy.deepcopy(known[key])
 
     return remembered
 
 
 @pytest.fixture(autouse=True, scope="session")
-def every_estimate_once() -> Iterator[None]:
+def every_estimate_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Estimate each histogram and design each channel once.
 
     It takes longer than most tests, and they ask for the same few releases' again and again.
     """
-    histogram = once(denoising.denoise_histogram)
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # of all workers of this run
+    histogram = once(denoising.denoise_histogram, folder)
+    design = once(optimal_design.identifying_design, folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(optimal_design, "identifying_design", once(optimal_design.identifying_design))
+        patch.setattr(optimal_design, "identifying_design", design)
         patch.setattr(prior, "denoise_histogram", histogram)
         if problem := sys.modules.get("labelveil.feature_party.learning.problem"):
             patch.setattr(problem, "denoise_histogram", histogram)

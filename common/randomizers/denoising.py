@@ -293,6 +293,7 @@ class _Fit:
             functions = means.functions.T / (total * means.deviation)
             self.known = np.concatenate([self.known, functions])
             self.wanted = np.append(self.wanted, means.means / means.deviation)
+        self.unit = np.eye(self.wanted.size)
         smooth = np.apply_along_axis(  # averages of every five neighbours
             lambda line: np.convolve(np.pad(line, 2, mode="edge"), np.full(5, 0.2), "valid"),
             int(np.argmax(shape)),
@@ -397,31 +398,41 @@ class _Fit:
     def _newton(self, penalty: float, bends: Sequence[_Bends]) -> None:
         damping = 1e-3
         bands = penalty * _Bends.matrix(bends, self.theta.size)
-        current = self._objective(self.theta, penalty, bends)
+        here = self._place(self.theta, penalty, bends)
         for _ in range(_NEWTON_STEPS):
-            masses = np.exp(self.theta)
-            off = masses - self.counts
-            _, weights = self.noise.ratios(off)
-            residual = weights * off + (self.known @ masses - self.wanted) @ self.known
+            current, masses, off, weights, apart = here
+            residual = weights * off + apart @ self.known
             slopes = sum(each.gradient(self.theta) for each in bends)
             gradient = masses * residual + penalty * slopes
             own = weights * masses**2 + damping
             step = -self._solve(masses, bands, own, gradient[:, None])[:, 0]
             step = np.minimum(np.maximum(step, -2.0), 2.0)
             theta = np.maximum(self.theta + step, self.floor)
-            value = self._objective(theta, penalty, bends)
-            if not value < current:  # most often at the minimum: the halved steps all at once
+            here = self._place(theta, penalty, bends)
+            if not here[0] < current:  # most often at the minimum: the halved steps all at once
                 thetas = np.maximum(self.theta + step * _HALVES, self.floor)
                 values = self._objective(thetas, penalty, bends)
                 lower = np.flatnonzero(values < current)
                 if not lower.size:
                     return
-                theta, value = thetas[lower[0]], values[lower[0]]
-            gained = current - value
-            self.theta, current = theta, value
+                theta = thetas[lower[0]]
+                here = self._place(theta, penalty, bends)
+            self.theta = theta
             damping = max(damping / 3, 1e-9)
-            if gained <= self.noise.tolerance * (1 + abs(current)):
+            if current - here[0] <= self.noise.tolerance * (1 + abs(here[0])):
                 return
+
+    def _place(
+        self, theta: Floats, penalty: float, bends: Sequence[_Bends]
+    ) -> tuple[float, Floats, Floats, Floats | float, Floats]:
+        """What is minimised at a (k,) θ; masses there, by how much they are off the counts, and
+        those offs' weights; (r,) by how much what is known of the masses is off."""
+        masses = np.exp(theta)
+        off, apart = masses - self.counts, self.known @ masses - self.wanted
+        ratios, weights = self.noise.ratios(off)
+        cost = sum(each.cost(theta) for each in bends)
+        misfit = np.add.reduce((ratios * off) ** 2) + apart @ apart
+        return float(0.5 * (misfit + penalty * cost)), masses, off, weights, apart
 
     def _solve(self, masses: Floats, bands: Floats, own: Floats, right: Floats) -> Floats:
         """Solve with the Gauss-Newton matrix: a few bands, and low rank from what is known."""
@@ -433,8 +444,8 @@ class _Fit:
         if failed:
             raise np.linalg.LinAlgError(f"the histogram cannot be smoothed (pbsv: {failed})")
         low, inner = both[:, : known.shape[1]], both[:, known.shape[1] :]
-        scale = np.eye(known.shape[1]) + known.T @ low
-        return np.asarray(inner - low @ np.linalg.solve(scale, known.T @ inner))
+        scale = self.unit + known.T @ low
+        return np.asarray(inner - low @ scipy.linalg.lapack.dgesv(scale, known.T @ inner)[2])
 
     def _freedom(self, penalty: float, bends: Sequence[_Bends]) -> float:
         """Trace of the derivative of all that is fitted over all that was observed, total aside."""

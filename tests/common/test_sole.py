@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from fractions import Fraction
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -355,24 +356,36 @@ DRAWING = {"source", "words", "take", "key"}
 MAKING = {"system_entropy", "seeded_entropy", "urandom", "token_bytes"}
 
 
-def _names(node: ast.AST) -> set[str]:
+@cache
+def _parts(node: ast.AST) -> tuple[ast.AST, ...]:
+    """An expression's nodes: the search passes over all classes until nothing new is found."""
+    return (*ast.walk(node),)
+
+
+@cache
+def _names(node: ast.AST) -> frozenset[str]:
     """Every name, attribute and quoted annotation in an expression."""
-    names = set()
-    for part in ast.walk(node):
+    names: set[str] = set()
+    for part in _parts(node):
         if isinstance(part, ast.Name):
             names.add(part.id)
         elif isinstance(part, ast.Attribute):
             names.add(part.attr)
         elif isinstance(part, ast.Constant) and isinstance(part.value, str):
             names |= {*part.value.replace("[", " ").replace("]", " ").split()}
-    return names
+    return frozenset(names)
 
 
 def _methods(node: ast.ClassDef) -> list[ast.FunctionDef]:
     return [part for part in node.body if isinstance(part, ast.FunctionDef)]
 
 
-def _kept(method: ast.FunctionDef) -> Iterator[ast.expr]:
+@cache
+def _kept(method: ast.FunctionDef) -> tuple[ast.expr, ...]:
+    return (*_assigned(method),)
+
+
+def _assigned(method: ast.FunctionDef) -> Iterator[ast.expr]:
     """What a method puts into attributes of its object, or into parts of them; None forgets it."""
     for node in ast.walk(method):
         if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and node.value is not None:
@@ -398,7 +411,7 @@ def _keeps(node: ast.ClassDef, found: set[str]) -> bool:
         typed = {a.arg: _names(a.annotation) for a in arguments if a.annotation is not None}
         holders = {name for name, types in typed.items() if types & {*found, "Entropy"}}
         for value in _kept(method):
-            for part in ast.walk(value):
+            for part in _parts(value):
                 # entropy itself refuses all by itself; what is made from it must as well
                 if isinstance(part, ast.Attribute) and part.attr in DRAWING:
                     owner = part.value
@@ -418,15 +431,14 @@ def _keeps(node: ast.ClassDef, found: set[str]) -> bool:
                 isinstance(one, ast.Name) and typed.get(one.id, set()) & found for one in value.elts
             ):
                 return True
-        changes = method.name not in ("__init__", "__post_init__") and [*_kept(method)]
-        if changes and any("compose" in _names(value) for value in changes):
+        changed = method.name not in ("__init__", "__post_init__")
+        if changed and any("compose" in _names(value) for value in _kept(method)):
             return True
-    raises = any(
-        isinstance(part, ast.Raise) and part.exc is not None and "BudgetError" in _names(part.exc)
-        for part in ast.walk(node)
-    )
     later = [m for m in _methods(node) if m.name not in ("__init__", "__post_init__")]
-    return raises and any(True for method in later for _ in _kept(method))
+    return any(map(_kept, later)) and any(
+        isinstance(part, ast.Raise) and part.exc is not None and "BudgetError" in _names(part.exc)
+        for part in _parts(node)
+    )
 
 
 def found_in(trees: dict[str, ast.Module]) -> dict[tuple[str, str], ast.ClassDef]:
@@ -457,8 +469,8 @@ def unguarded(node: ast.ClassDef) -> list[str]:
             if isinstance(part, ast.With)
             and any("_turn" in _names(item.context_expr) for item in part.items)
         ]
-        within = sum(len([*_kept(_as_method(turn))]) for turn in turns)
-        if not method.name.startswith("_") and within < len([*_kept(method)]):
+        within = sum(len(_kept(_as_method(turn))) for turn in turns)
+        if not method.name.startswith("_") and within < len(_kept(method)):
             loose.append(method.name)
     return loose
 

@@ -445,7 +445,7 @@ class _Fit:
             raise np.linalg.LinAlgError(f"the histogram cannot be smoothed (pbsv: {failed})")
         low, inner = both[:, : known.shape[1]], both[:, known.shape[1] :]
         scale = self.unit + known.T @ low
-        return np.asarray(inner - low @ scipy.linalg.lapack.dgesv(scale, known.T @ inner)[2])
+        return np.asarray(inner - low @ np.linalg.solve(scale, known.T @ inner))
 
     def _freedom(self, penalty: float, bends: Sequence[_Bends]) -> float:
         """Trace of the derivative of all that is fitted over all that was observed, total aside."""

@@ -60,7 +60,8 @@ def split_budget(
     at_least(1, points=points, rows=rows, records=records)
     whole = rational(epsilon)
     if largest_share is None:
-        small = _cube_root(32 * points * whole * Fraction(records, rows) ** 2)
+        each = rational(records) / rational(rows)
+        small = _cube_root(32 * rational(points) * whole * each**2)
         most = float(max(whole * PRIOR_SHARE, min(whole * _MOST_SHARE, small)))
     else:
         within("(0, 1)", largest_share=largest_share)

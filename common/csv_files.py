@@ -153,6 +153,12 @@ def refuse_packed(path: Path) -> None:
             )
 
 
+def refuse_carriage_returns(path: object, head: str) -> None:
+    """``DataError`` if rows end in CR alone, which makes one line of a file; ``head`` is that."""
+    if "\r" in _QUOTED.sub("", head.removesuffix("\r")):
+        raise DataError(f"{path} ends its lines in CR alone; save it with line feeds (LF)")
+
+
 def propose_dialect(path: Path) -> Dialect:
     """Find the dialect of most of a file's lines, for a configuration to fix it.
 
@@ -188,6 +194,7 @@ def _find(path: Path, size: int, changed: int) -> Dialect:
         data = data[: data.rfind(b"\n") + 1] or data  # whole lines
     text = data.decode(errors="ignore") if encoding == "utf-8" else _decoded(path, data)
     head, _, rows = text.partition("\n")
+    refuse_carriage_returns(path, head)
     separator = "\t" if ".tsv" in path.suffixes else _separator(head)
     comma, point = _DECIMALS
     decimal_comma = separator != "," and bool(comma.search(rows)) and not point.search(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -91,7 +92,7 @@ def parse_toml(data: bytes) -> dict[str, Any]:
     """
     if len(data) > MOST_BYTES:
         raise ValueError(f"it has more than the {MOST_BYTES:,} bytes that it may have")
-    text = data.decode()
+    text = data.removeprefix(codecs.BOM_UTF8).decode()  # an editor's mark
     if found := _TOO_MANY_PARTS.search(text):
         raise ValueError(f"{found[0]:.40}… has more than {MOST_PARTS} parts with dots between")
     return tomllib.loads(text)

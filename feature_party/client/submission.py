@@ -79,12 +79,8 @@ class Population:
             yield pb2.SubmitPopulationRequest(question=part)
 
 
-def hash_population(
-    keys: pl.Series,
-    secret: bytes,
-    on_rows: RowsCallback = lambda done, total: None,
-) -> Population:
-    """Hash a key column, in its order; keys must be there, each once."""
+def distinct_keys(keys: pl.Series) -> pl.Series:
+    """(n,) keys as text; ``DataError`` if there is none, one is missing, or one comes twice."""
     if not keys.len():
         raise DataError("the features have no rows")
     text = canonical_keys(keys)
@@ -95,6 +91,16 @@ def hash_population(
             f" repeat a key that occurred before in column {keys.name!r}; keep one row for each"
             " event"
         )
+    return text
+
+
+def hash_population(
+    keys: pl.Series,
+    secret: bytes,
+    on_rows: RowsCallback = lambda done, total: None,
+) -> Population:
+    """Hash a key column, in its order; keys must be there, each once."""
+    text = distinct_keys(keys)
     parts = []
     for start in range(0, text.len(), _HASH_ROWS):
         part = text.slice(start, _HASH_ROWS)

@@ -45,21 +45,26 @@ def doctor(config: FeaturePartyConfig, shown: Json) -> None:
 
 def check_features(config: FeaturePartyConfig) -> str:
     """Say what the features are, once they have a usable key; ``LabelveilError`` if not."""
-    from labelveil.common.release.event_keys import key_text
+    from labelveil.feature_party.client.submission import distinct_keys
     from labelveil.feature_party.tables import check_key, collect_table, scan_table
 
     frame = scan_table(config.features)
     check_key(frame, config.key)
     keys = collect_table(frame.select(config.key).head(_SAMPLE_ROWS))[config.key]
-    key_text(keys)
+    distinct_keys(keys)
     return f"{config.features}: {len(frame.collect_schema())} columns, key {config.key}"
 
 
 def _columns(config: FeaturePartyConfig) -> str:
-    from labelveil.feature_party.tables import FeatureFile
+    import polars as pl
+
+    from labelveil.feature_party.tables import FeatureFile, scan_table
 
     found = FeatureFile(config.features).find_schema(config.data.stated, config.key)
-    ignored = config.data.stated.ignored
+    ignored, types = config.data.stated.ignored, scan_table(config.features).collect_schema()
+    for column in found.schema.columns:
+        if column.name not in ignored:
+            column.read(pl.Series(column.name, [], types[column.name]))  # a type that is refused
     return "\n  ".join([f"{len(found.lines)} are taken for", *found.told(ignored)])
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from labelveil.common.arrays import Floats
-from labelveil.feature_party.groups.law import SumRows
+from labelveil.feature_party.groups.law import SumRows, as_normal
 from labelveil.feature_party.model.trees import Trees
 from labelveil.feature_party.training.trees import as_tensors, lightgbm
 
@@ -28,6 +28,8 @@ _ROUNDS = 130
 _LEAVES, _DEPTH = 24, 12
 _GROUPS_IN_LEAF = 5
 """As much as so many groups tell, a leaf has to be told at least."""
+_AS_GOOD = 1_000
+"""Sums by which trees predict about as well as ridges: of fewer they count for less."""
 _NEXT_TO_NOTHING = 1e-9
 """As a share of the most that is told."""
 _PARAMETERS = {
@@ -52,6 +54,8 @@ class Boosted(NamedTuple):
 
     trees: Trees
     constant: float
+    share: float
+    """What they count for in predictions, 0 … 1; ridges for the rest."""
 
     def predict(self, inputs: Floats) -> Floats:
         """(n,) expected labels of (n, F) rows; not clipped to any bounds."""
@@ -63,16 +67,23 @@ class Boosted(NamedTuple):
 
 
 def boost(
-    inputs: Floats, data: SumRows, near: Floats, deviation: float, seed: int
+    inputs: Floats,
+    data: SumRows,
+    near: Floats,
+    deviation: float,
+    seed: int,
+    far: Floats | None = None,
 ) -> Boosted | None:
     """Learn from sums over (n, F) rows, of labels with this deviation around predictions.
 
-    (n,) ``near`` are predictions of all rows, around which sums are lines; None where no sum has a
-    slope, all labels being clipped. ``ConfigError`` if LightGBM cannot be loaded.
+    (n,) ``near`` are predictions of all rows, around which sums are lines, and (G,) ``far`` is by
+    how much sums miss these, if that is to say what each tells, as Laplace's law has it. None where
+    no sum has a slope, all labels being clipped. ``ConfigError`` if LightGBM cannot be loaded.
     """
     moments, variances, slopes = data.moments(near, deviation)
     targets = data.sums - data.by_group(moments - slopes * near[data.rows])
-    variances = data.by_group(variances) + data.noise
+    within = data.by_group(variances)
+    variances = within + data.noise if far is None else as_normal(far, within, data.noise)[0]
     whole = data.by_group(slopes)
     sizes = np.bincount(data.groups, minlength=data.sums.size)
     curvatures = (sizes / variances)[data.groups] * slopes**2
@@ -114,4 +125,4 @@ def boost(
     trees = as_tensors(models, columns, (), encodings, 1, _DEPTH)
     with torch.no_grad():
         trees.values.mul_(unit)
-    return Boosted(trees, constant)
+    return Boosted(trees, constant, data.sums.size / (data.sums.size + _AS_GOOD))

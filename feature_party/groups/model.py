@@ -75,8 +75,8 @@ _SHOWN = 5.0
 """And for them to show that a column matters. 40 sums of noise alone exceeded 3 in two of 100 fits,
 and in one of twelve others, 4.6 in one, and 5 in none. The sums are exp(4.6) times as likely under
 a ridge that was named beforehand in no more than one of a hundred."""
-_TREES, _LEAST_SUMS = 0.3, 150
-"""What trees count for beside ridges, and the sums that they take: fewer tell no branches apart."""
+_LEAST_SUMS = 150
+"""That trees take: fewer tell no branches apart."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,22 +137,27 @@ class SumsModel:
         inputs = columns_of(encoder, encoder.encode(table))
         ends = lattice.lower, lattice.upper
         with threads_for(table.height):
-            ridges = []
+            ridges, misses = [], []
             constant: float | None = None
             for ridge, along in enumerate(_ALONG):
-                number, found = len(_ALONG) * seed + ridge, list[Ridge]()
+                number, found = len(_ALONG) * seed + ridge, list[tuple[Ridge, Floats | None]]()
                 for start in _STARTS:
                     fit = RidgeFit(inputs, data, *ends, number, start, beside, along)
                     constant = fit.constant_evidence() if constant is None else constant
-                    found.append(fit.run(constant))
-                    if found[-1].gain >= _FOUND:
+                    found.append((fit.run(constant), fit.misses))
+                    if found[-1][0].gain >= _FOUND:
                         break
-                ridges.append(max(found, key=lambda each: each.gain))
+                best, miss = max(found, key=lambda each: each[0].gain)
+                ridges.append(best)
+                misses.append(miss)
             model = cls(encoder, tuple(ridges), lattice)
             if beside is None and model.learned and data.sums.size >= _LEAST_SUMS:
-                deviation = float(model.weights @ [ridge.deviation for ridge in ridges])
+                weights = model.weights
+                deviation = float(weights @ [ridge.deviation for ridge in ridges])
+                known = [miss for miss in misses if miss is not None]
+                far = weights @ known if known else None
                 try:
-                    trees = boost(inputs, data, model._points(inputs), deviation, seed)
+                    trees = boost(inputs, data, model._points(inputs), deviation, seed, far)
                     model = replace(model, boosted=trees)
                 except ConfigError as error:
                     warnings.warn(str(error), stacklevel=2)
@@ -180,7 +185,7 @@ class SumsModel:
     @property
     def share_of_trees(self) -> float:
         """What trees count for in predictions, 0 … 1."""
-        return 0.0 if self.boosted is None else _TREES
+        return 0.0 if self.boosted is None else self.boosted.share
 
     @property
     def miss(self) -> float:

@@ -142,6 +142,12 @@ class RidgeFit:
             self.predictions = ridge.predict(self.inputs.numpy())
         return ridge
 
+    @property
+    def misses(self) -> Floats | None:
+        """(G,) by how much sums miss what is predicted, and what is not known of that, in units of
+        the label; None where only labels as they are were summed."""
+        return None if self.far is None else self.far * self.range
+
     def _linearize(self, picked: torch.Tensor | None = None) -> None:
         """Sums as linear functions of predictions, in units of the labels' range.
 

@@ -115,7 +115,8 @@ class SavedSums:
         parts = [_parts(ridge) for ridge in self.model.ridges]
         states, trees = [tensors for tensors, _ in parts], None
         if (boosted := self.model.boosted) is not None:
-            trees = {"shape": asdict(boosted.trees.shape), "constant": boosted.constant}
+            numbers = {"constant": boosted.constant, "share": boosted.share}
+            trees = {"shape": asdict(boosted.trees.shape), **numbers}
             states.append(dict(boosted.trees.state_dict()))
         save_tensors(states, directory / WEIGHTS_FILE)
         lattice = self.model.lattice
@@ -171,17 +172,19 @@ def _ridge(tensors: dict[str, Any], numbers: dict[str, Any]) -> Ridge:
     return Ridge(**tensors, **numbers)
 
 
-def _boosted(state: dict[str, torch.Tensor], shape: Any, constant: float) -> Boosted:
+def _boosted(state: dict[str, torch.Tensor], shape: Any, constant: float, share: float) -> Boosted:
     said = TypeAdapter(TreesShape).validate_python(shape)
     there = sum(weights.numel() for weights in state.values())
     if said.weights != there:  # before room is made for them
         raise ValueError(f"{there:,} weights for a shape of {said.weights:,}")
     if not math.isfinite(constant):
         raise ValueError(f"trees begin at {constant}")
+    if not 0 <= share <= 1:
+        raise ValueError(f"trees count for {share}")
     trees = Trees(said)
     trees.load_state_dict(state)
     trees.check()
-    return Boosted(trees, float(constant))
+    return Boosted(trees, float(constant), float(share))
 
 
 def _parts(ridge: Ridge) -> tuple[dict[str, torch.Tensor], dict[str, float]]:

@@ -92,7 +92,8 @@ class DriftCounts:
                 self._first_odd[name] = self.rows + int(places.arg_max() or 0)
             low, high = self._known[name].low, self._known[name].high
             if low is not None and high is not None:
-                counts[3] += int(((values < low) | (values > high)).sum())
+                outside = ~values.is_between(low, high) & values.is_finite()  # else it is missing
+                counts[3] += int(outside.sum())
         self.rows += batch.height
 
     def check(self) -> None:

@@ -39,6 +39,7 @@ from labelveil.feature_party.schema import (
 from labelveil.feature_party.schema_search import find_schema
 
 MIN_OCCURRENCES = 5
+_LARGEST = 1e100
 _HEAVY_TAIL = 4.0
 """Excess kurtosis from which a column is put on a signed logarithmic axis."""
 _FEW = 32
@@ -322,7 +323,8 @@ def _fit_numeric(name: str, series: pl.Series, part: str, pieces: int) -> Numeri
     values = _values(series, part)
     there = np.isfinite(values)
     indicator = not there.all()
-    finite = values[there] if indicator else values
+    # larger ones, as the largest float that stands for nothing, would leave no spread to divide by
+    finite = np.clip(values[there] if indicator else values, -_LARGEST, _LARGEST)
     if not finite.size or (finite.min() == finite.max() and not indicator):
         return None
     low, middle, high = np.quantile(finite, [0.25, 0.5, 0.75]).tolist()

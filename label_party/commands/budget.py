@@ -73,11 +73,13 @@ def raise_cap(config: LabelPartyConfig, wanted: RaiseOptions) -> None:
             update={"total_epsilon": wanted.to, "total_delta": wanted.delta}
         )
         ledger.raise_cap(config.account, privacy.limit, wanted.reason)
-        cap = ledger.cap(config.account)
-        wanted.answer(
-            {"account": config.account, "total": _guarantee(cap)},
-            f"account {config.account} may now spend {cap} in all",
-        )
+        cap, own = ledger.cap(config.account), config.privacy.total_epsilon
+        lines = [f"account {config.account} may now spend {cap} in all"]
+        if own is not None and own < wanted.to:
+            lines += [
+                f"next: set [privacy] total_epsilon = {wanted.to:g}; until then {own:g} holds"
+            ]
+        wanted.answer({"account": config.account, "total": _guarantee(cap)}, *lines)
 
 
 def _print_account(account: AccountState) -> None:

@@ -74,7 +74,7 @@ def read_category_list(path: Path, setting: str) -> pl.Series:
     ``DataError`` if it cannot be read, or is none of at least two, each once.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()  # or an editor's mark
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise DataError(f"{path} cannot be read: {reason}; set {setting}") from error

@@ -42,7 +42,7 @@ import numpy as np
 import polars as pl
 import polars.selectors as cs
 
-from labelveil.common.csv_files import Dialect
+from labelveil.common.csv_files import Dialect, refuse_carriage_returns
 from labelveil.common.errors import DataError
 from labelveil.label_party.sources.anomalies import LINE, NOTHING, Anomalies, anomaly
 
@@ -98,11 +98,12 @@ class Layout:
 def header_of(first_line: bytes, dialect: Dialect, path: object) -> list[str]:
     """Return the names in a file's first line.
 
-    ``DataError`` if it is no line of names in the configured encoding.
+    ``DataError`` if it is no line of names in the configured encoding, or all lines at once.
     """
     if first_line[:2] in _UTF16:
         raise DataError(f"{path} is UTF-16; save it as UTF-8")
     line = first_line.removeprefix(codecs.BOM_UTF8).removesuffix(b"\n").removesuffix(b"\r")
+    refuse_carriage_returns(path, line.decode("latin-1"))
     cells, balanced = split_line(line, dialect.separator.encode())
     names = [_text(cell, dialect.encoding) for cell in cells]
     if not balanced or len(line) > LONGEST_LINE or any(isinstance(n, _Bad) for n in names):

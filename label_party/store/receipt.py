@@ -2,8 +2,10 @@
 
 A disk that is not mounted, or a folder that was moved, looks as if nothing had ever been spent. So
 the first command that meets a ledger notes it in ``label_party.toml.receipt``, and where the ledger
-is gone no command goes on that would spend, or say what was spent. Where that file cannot be
-written, as beside a configuration that is mounted read-only, nothing is known.
+is gone no command goes on that would spend, or say what was spent. Nor does one begin a second
+ledger: in another directory, or seen from another one, the same events would be paid for again.
+Where that file cannot be written, as beside a configuration that is mounted read-only, nothing is
+known.
 """
 
 from __future__ import annotations
@@ -27,11 +29,20 @@ _SUFFIX = ".receipt"
 def checked(path: Path, config: LabelPartyConfig) -> Iterator[None]:
     """Run a command over a store that is there, if it ever was, and remember it.
 
-    ``StoreError`` if its ledger is gone.
+    ``StoreError`` if its ledger is gone, or if it would be a second one.
     """
     store, receipt = Store(config.store.directory), _Receipt(path)
     ledger = receipt.ledgers.get(receipt.name(store))
-    if ledger is not None and not (store.has_ledger() or store.folders()):  # else it says more
+    is_new = not (store.has_ledger() or store.folders())  # else it says more
+    if ledger is None and receipt.ledgers and is_new:
+        name, other = next(iter(receipt.ledgers.items()))
+        raise StoreError(
+            f"store {store.directory} has no ledger, but {receipt.path} says that ledger {other} in"
+            f" {os.path.normpath(receipt.path.parent / name)} paid for what was released: a second"
+            " ledger would not count that; set [store] directory to that store or move it here, and"
+            " for other events use a configuration file of their own"
+        )
+    if ledger is not None and is_new:
         raise StoreError(
             f"store {store.directory} is gone, or empty: {receipt.path} says that ledger {ledger}"
             " was there, and nobody can say what was spent; bring it back (is its disk mounted?) or"

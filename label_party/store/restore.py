@@ -228,7 +228,7 @@ def _extract(path: Path, folder: Path) -> _Extracted:
                     found[member.name] = sha256_of(target)
     except OSError as error:
         raise ReleaseError(f"{path} cannot be read: {error.strerror}") from error
-    except (tarfile.TarError, ValueError, TypeError, EOFError):
+    except (tarfile.TarError, ValueError, TypeError, EOFError, RecursionError):
         pass  # cut off, or damaged here: what came before may do
     for left in folder.rglob("*"):  # half of a file
         if left.is_file() and left.relative_to(folder).as_posix() not in found:

@@ -54,12 +54,18 @@ def test_what_follows_the_first_megabyte_counts_for_the_encoding(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "data", ["key,town\na,Köln\n".encode("utf-16"), b"key\n\0\n", b"k\n\x81\n"]
+    ("data", "remedy"),
+    [
+        ("key,town\na,Köln\n".encode("utf-16"), "UTF-8"),
+        (b"key\n\0\n", "UTF-8"),
+        (b"k\n\x81\n", "UTF-8"),
+        (b"key,town\ra,Bonn\r", r"line feeds \(LF\)"),  # as old Macs wrote it
+    ],
 )
-def test_what_is_no_text_is_one_line(data: bytes, tmp_path: Path) -> None:
+def test_what_is_no_text_is_one_line(data: bytes, remedy: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.csv"
     path.write_bytes(data)
-    with pytest.raises(DataError, match=r"bad\.csv is .*; save it as UTF-8$"):
+    with pytest.raises(DataError, match=rf"^\S*bad\.csv .*; save it (as|with) {remedy}$"):
         scan_csv(path)
 
 

@@ -100,7 +100,7 @@ def _sums_model(folder: Path) -> Any:
     table, numbers = pl.DataFrame({"x": [0.5, 1.5]}), dict[str, Any]()
     for field in fields(Ridge):
         numbers[field.name] = torch.zeros(1) if field.type == "torch.Tensor" else 0.0
-    boosted = Boosted(Trees(TreesShape((0,), (), 1, 1, 1, 1, 0)), 0.0)
+    boosted = Boosted(Trees(TreesShape((0,), (), 1, 1, 1, 1, 0)), 0.0, 0.5)
     model = SumsModel(Encoder.fit(table), (Ridge(**numbers),), Lattice.between(0, 1), boosted)
     SavedSums(model, SumsFacts((), 0, 0.0, "", 0, "", "y")).save(folder)
     document = json.loads((folder / "model.json").read_text())

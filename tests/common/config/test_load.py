@@ -215,6 +215,8 @@ def test_an_unreadable_file_is_told_in_one_line(tmp_path: Path) -> None:
     path.write_bytes(b'key = "\xff"')
     with pytest.raises(ConfigError, match="not valid TOML"):
         load_config(File, path)
+    path.write_bytes(b'\xef\xbb\xbfkey = "a"')  # as an editor on Windows writes it
+    assert load_config(File, path).key == "a"
 
 
 def test_any_text_of_a_file_of_settings_reads_back() -> None:

@@ -108,6 +108,16 @@ def test_doctor_goes_on_after_what_fails_and_changes_nothing(run_command: RunCom
     shown = run_command(main, "doctor", "--json").out
     assert [finding["check"] for finding in json.loads(shown)] == list(states)
     assert everything() == before
+    rows = {"id": ["a", "b", "a"], "price": ["1.5"] * 3, "basket": [["x"], ["y"], []]}
+    pl.DataFrame(rows).write_parquet("clicks.parquet")
+    for ignored, failed in ("[]", "features, columns"), ("[basket]", "features"):
+        flags = ("--features", "clicks.parquet", "--set", f"data.ignore={ignored}")
+        refused = run_command(main, "doctor", *flags)
+        assert f"checks failed: {failed}, keys" in refused.err
+        assert "1 rows, the first of them row 3, repeat a key" in refused.out
+        assert ("has type List(String), which cannot be a feature" in refused.out) == (
+            "columns" in failed
+        )
 
 
 def test_the_labels_party_is_asked_before_a_file_names_it(

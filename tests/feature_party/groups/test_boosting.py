@@ -54,13 +54,36 @@ def test_trees_see_edges_from_sums_alone(answer: lv.PrivateSums) -> None:
     assert np.mean((points - Y) ** 2) < 0.1 * Y.var()
 
 
-def test_they_count_for_three_tenths_and_are_saved(model: SumsModel, tmp_path: Path) -> None:
+def test_a_sum_that_is_near_predictions_says_more_than_one_that_is_far_off(
+    answer: lv.PrivateSums,
+) -> None:
+    """Half of the sums are off by far more than labels are: by how far they miss they count for
+    little, and by the noise that is stated as much as any."""
+    data = SumRows.from_answers([answer])
+    noise = np.random.default_rng(3).laplace(0, 60, data.sums.size)
+    noise[::2] = 0
+    noisy = replace(data, sums=data.sums + noise, noise=np.full(data.sums.size, 2 * 30.0**2))
+    near = Y + np.random.default_rng(4).normal(0, 1, ROWS)
+    far = np.abs(noisy.sums + data.by_group(data.offsets - near)) + 1e-3
+
+    def error(*more: Any) -> float:
+        found = boost(X, noisy, near, 1.0, 0, *more)
+        assert found is not None
+        return float(np.mean((found.predict(X) - Y) ** 2))
+
+    assert error(far) < 0.7 * error()
+
+
+def test_they_count_by_how_many_sums_there_are_and_are_saved(
+    answer: lv.PrivateSums, model: SumsModel, tmp_path: Path
+) -> None:
     table = pl.DataFrame(X, schema=["a", "b", "c"])
     encoded = model.encoder.encode(table)
     ridges = replace(model, boosted=None).distributions(encoded).points
     assert model.boosted is not None
     trees = model.boosted.predict(columns_of(model.encoder, encoded))
-    both = np.clip(0.7 * ridges + 0.3 * trees, 0, 10)
+    share = answer.sums.size / (answer.sums.size + 1_000)
+    both = np.clip((1 - share) * ridges + share * trees, 0, 10)
     points = model.distributions(encoded).points
     inside = (ridges > 0) & (ridges < 10)
     assert points[inside] == pytest.approx(both[inside])
@@ -99,6 +122,7 @@ def test_without_lightgbm_ridges_predict_alone(
     "changed",
     [
         {"trees": None}, {"trees": {}}, {"constant": float("nan")}, {"constant": "much"},
+        {"share": 1.5}, {"share": -0.1}, {"share": float("nan")}, {"share": "half"},
         {"shape": {"nodes": 10**12}}, {"shape": {"members": 4}}, {"shape": {"depth": -1}},
     ],
 )  # fmt: skip

@@ -11,6 +11,7 @@ import pytest
 
 from labelveil.common.errors import ConfigError, DataError, LabelveilError
 from labelveil.feature_party.export.torch_module import served_columns
+from labelveil.feature_party.model.drift import DriftCounts
 from labelveil.feature_party.model.encoding import MIN_OCCURRENCES, Encoder, moments
 from labelveil.feature_party.schema import Stated
 
@@ -149,6 +150,24 @@ def test_outliers_at_prediction_are_bounded(table: pl.DataFrame) -> None:
     encoder = Encoder.fit(table.select("age"))
     encoded = encoder.encode(pl.DataFrame({"age": [1e30, -1e30, float("inf")]})).numeric
     assert np.abs(encoded).max() <= 8
+
+
+@pytest.mark.parametrize("pieces", [0, 4])
+def test_a_number_that_stands_for_nothing_hides_no_other(table: pl.DataFrame, pieces: int) -> None:
+    """As the largest float does: its square, and its distance from the least one, are none."""
+    most = float(np.finfo(np.float64).max)
+    ages = table["age"].cast(pl.Float64).to_numpy().copy()
+    ages[:3] = most, -most, float("inf")
+    encoder = Encoder.fit(pl.DataFrame({"age": ages}), pieces=pieces)
+    encoded = encoder.encode(pl.DataFrame({"age": ages})).numeric
+    assert np.isfinite(encoded).all()
+    assert np.abs(encoded).max() <= 8
+    order = np.argsort(ages[3:])
+    assert (np.diff(encoded[3:, 0][order]) >= 0).all()
+    assert np.ptp(encoded[3:, 0]) > 0.01
+    seen = DriftCounts(encoder)
+    seen.add(pl.DataFrame({"age": ages}))
+    assert seen.columns()[0].outside == 0
 
 
 @pytest.mark.parametrize(

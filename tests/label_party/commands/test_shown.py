@@ -150,6 +150,7 @@ def test_the_ledger_says_who_spent_what_and_what_became_of_it(party: Party) -> N
     raised = party.run("budget", "raise", "--to=5", "--delta=1e-6", "--reason=a second year")
     assert raised.out == (
         "account labels may now spend ε = 5, δ = 1e-06 (replace-label, per record) in all\n"
+        "next: set [privacy] total_epsilon = 5; until then 3 holds\n"
     )
     done = party.run("withdraw", "2", "--reason=  wrong\n unit ", "--yes")
     assert (

@@ -201,6 +201,8 @@ def test_a_list_of_categories_is_sorted_and_has_two_at_least(tmp_path: Path) -> 
     path = tmp_path / "list.txt"
     path.write_text(" b \n\na\nc\r\n")
     assert read_category_list(path, "--x").to_list() == ["a", "b", "c"]
+    path.write_bytes(b"\xef\xbb\xbfa\r\nb\r\n")  # as an editor on Windows writes it
+    assert read_category_list(path, "--x").to_list() == ["a", "b"]
     for text, said in (
         ("a\n", "1 categories, 1 of them"),
         ("a\nb\na\n", "3 categories, 2 of them"),

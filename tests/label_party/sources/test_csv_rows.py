@@ -332,6 +332,7 @@ def test_a_line_too_long_takes_no_memory_and_no_other_line(
     ("data", "encoding", "part"),
     [
         ("key,amount\na,1\n".encode("utf-16"), "utf-8", "UTF-16"),
+        (b"key,amount\ra,1\r", "utf-8", "in CR alone; save it with line feeds"),
         (b"key,Stra\xdfe\na,1\n", "utf-8", "no header in"),
         (b'key,"amount\na,1\n', "utf-8", "no header in"),
         (b"key,key\na,1\n", "utf-8", "several columns 'key'"),

@@ -116,7 +116,7 @@ GROUPS = Format("labelveil-groups", 1, 1, "be3290f9ca36fed9")
 STORE = Format("labelveil-store", 2, 1, "22b81c9f831694fe")
 """The ledger, and what lies beside it in the store, but for releases."""
 
-TERMS = Format("labelveil-terms", 2, 1, "6214d13b6bc107c4")
+TERMS = Format("labelveil-terms", 3, 1, "3c1ef9021ae07432")
 """The terms of a purchase, which the ledger keeps."""
 
 BACKUP = Format("labelveil-backup", 2, 2, "584ff655f6df7e33")

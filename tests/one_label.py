@@ -20,7 +20,6 @@ from labelveil.common.randomizers import (
     Randomizer,
     plan_message,
 )
-from labelveil.common.randomizers.budget import PRIOR_SHARE
 from labelveil.common.randomizers.grid import Grid
 
 
@@ -71,7 +70,7 @@ def one_label(
     randomizer: str = "auto",
     *,
     records: int = 1,
-    prior_share: float | Fraction = PRIOR_SHARE,
+    prior_share: float | Fraction | None = None,
     **terms: Any,
 ) -> OneLabel:
     """Release the prior of (k,) counts, where one is needed, and build the channel."""

@@ -69,7 +69,9 @@ def log_upper_bound(ratio: Fraction) -> float:
 
 def rational(value: SupportsFloat) -> Fraction:
     """Return a number exactly as it is; of NumPy's, too, where ``Fraction`` takes float64 alone."""
-    return Fraction(value if isinstance(value, Rational) else float(value))
+    if isinstance(value, Rational):
+        return Fraction(int(value.numerator), int(value.denominator))  # Python's never overflow
+    return Fraction(float(value))
 
 
 def decimal_value(value: float) -> Fraction:

@@ -88,11 +88,14 @@ class PrivacySection(Section):
         "Why that is so. The ledger keeps the reason and `label-party budget` shows it.",
         example="installs and purchases of one click, agreed on 2024-06-01",
     )
-    prior_share: float = setting(
-        0.125,
-        "The largest share of epsilon spent on the noisy histogram of all labels.",
+    prior_share: float | None = setting(
+        None,
+        "The largest share of epsilon spent on the noisy histogram of all labels. Default: an"
+        " eighth, or of few events at a small epsilon up to a half, as only events, grid points and"
+        " epsilon say.",
         gt=0,
         lt=1,
+        example=0.25,
     )
 
     division: Literal["auto", "split", "joint"] = setting(

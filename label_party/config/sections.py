@@ -498,10 +498,12 @@ class LabelPartyConfig(Section):
         Two configurations with the same meaning ask for the same release of the same events; where
         files lie and how the server is set up are no part of it.
         """
+        # what was sold with a cap as its default is still found where none is set
+        unset = set() if self.privacy.prior_share else {"prior_share"}
         return {
             "labels": [label.model_dump(mode="json") for label in self.labels],
             **({"division": self.privacy.division} if len(self.labels) > 1 else {}),
-            "privacy": self.privacy.model_dump(mode="json", exclude=NOT_IN_REQUEST),
+            "privacy": self.privacy.model_dump(mode="json", exclude=NOT_IN_REQUEST | unset),
             "randomizer": self.randomizer.model_dump(mode="json", exclude={"loss"}),
         }
 

@@ -127,6 +127,6 @@ def test_epsilon(watch: WatchSection, privacy: PrivacySection, points: int, rows
     """ε of one test for one privacy unit: as configured, or what the tolerance needs."""
     if watch.epsilon != "auto":
         return rational_epsilon(decimal_value(watch.epsilon))
-    share = Fraction(privacy.prior_share)
-    prior = split_budget(privacy.epsilon, points, rows, largest_share=share).prior
-    return affordable_epsilon(prior, rows, watch.tolerance, watch.false_alarm, privacy.group)
+    share, group = privacy.prior_share, privacy.group
+    split = split_budget(privacy.epsilon, points, rows, records=group, largest_share=share)
+    return affordable_epsilon(split.prior, rows, watch.tolerance, watch.false_alarm, group)

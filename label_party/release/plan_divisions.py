@@ -146,7 +146,8 @@ def _over_cells(
 ) -> list[DivisionRow]:
     """Judge one channel, and one a label, by the share that each label loses."""
     events, group = knowledge.rows, privacy.group
-    budget = split_budget(epsilon, len(cells), events, largest_share=privacy.prior_share)
+    share = privacy.prior_share
+    budget = split_budget(epsilon, len(cells), events, records=group, largest_share=share)
     prior = _prior(terms, knowledge, Group(tuple(range(len(terms))), cells))
     losses, weights = [label.loss for label in terms], [label.weight for label in terms]
     targets = Targets.for_cells(cells, prior, losses, weights, events, explained)

@@ -25,7 +25,6 @@ from labelveil.common.entropy import system_entropy
 from labelveil.common.errors import LabelveilError
 from labelveil.common.mechanisms.group_sums import Lattice, group_sums
 from labelveil.common.randomizers.as_published import integers, randomize_as_published
-from labelveil.common.randomizers.budget import PRIOR_SHARE
 from labelveil.common.randomizers.losses import get_loss
 from labelveil.common.randomizers.message.plan import plan_message
 from labelveil.common.randomizers.message.private_labels import PrivateLabels, randomize
@@ -87,7 +86,7 @@ class Experiment:
     ) -> list[PrivateLabels]:
         """Randomize all labels with fresh noise; jobs that differ in learning alone share it."""
         randomizer_options, terms = dict(options), self.terms
-        share = randomizer_options.pop("prior_share", PRIOR_SHARE)
+        share = randomizer_options.pop("prior_share", None)
         if not self.several:
             terms = [replace(terms[0], randomizer=name, options=randomizer_options)]
         messages = [[label] for label in terms] if name == SEPARATE else [terms]

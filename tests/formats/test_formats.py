@@ -28,6 +28,7 @@ from labelveil.common.formats import (
     QUESTION,
     RELEASE,
     STORE,
+    TERMS,
     Format,
 )
 from labelveil.common.guarantees import PureDP
@@ -451,10 +452,15 @@ def test_a_sold_epoch_is_found_though_versions_ask_for_other_terms(
 
 
 def test_terms_of_this_version_are_compared_to_the_last(label_party: Any, sold: Path) -> None:
-    edited(sold, lambda request: request.pop("duplicates"))
+    def present(request: dict[str, Any]) -> None:
+        request["format"] = str(TERMS)
+        del request["duplicates"]
+
+    edited(sold, present)
     refused = label_party("release")
     assert refused.code == 1
     assert "duplicates was none" in refused.err
+    assert "privacy.prior_share was 0.125 and is none now" in refused.err
 
 
 def test_a_sold_release_of_another_form_is_found_and_served(

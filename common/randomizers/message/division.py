@@ -23,7 +23,7 @@ from labelveil.common.errors import ConfigError
 from labelveil.common.exact.channel import MAX_OUTPUTS
 from labelveil.common.exact.rational import rational
 from labelveil.common.randomizers.base import Randomizer, build_randomizer
-from labelveil.common.randomizers.budget import PRIOR_SHARE, round_down, split_budget
+from labelveil.common.randomizers.budget import round_down, split_budget
 from labelveil.common.randomizers.cells import Cells, Group, row_products
 from labelveil.common.randomizers.design.conditionals import effective_rows, plausible_conditionals
 from labelveil.common.randomizers.design.joint import Targets, build_joint_design
@@ -87,7 +87,7 @@ def plan_several(
     division: Division,
     *,
     records: int = 1,
-    prior_share: float | Fraction = PRIOR_SHARE,
+    prior_share: float | Fraction | None = None,
 ) -> MessagePlan:
     """Plan a message of two labels or more, as ``plan_message`` does."""
     grids = cell_grids(terms, rows, epsilon)
@@ -105,7 +105,8 @@ def plan_several(
         own = [round_down(rational(epsilon) * share) for share in shares]
         return plan_alone(terms, rows, own, records=records, prior_share=prior_share)
     everything = Group(tuple(range(len(terms))), Cells(grids))
-    budget = split_budget(epsilon, len(everything.cells), rows, largest_share=prior_share)
+    size = len(everything.cells)
+    budget = split_budget(epsilon, size, rows, records=records, largest_share=prior_share)
     histograms, channels = (Share(everything, part) for part in (budget.prior, budget.labels))
     return JointPlan(tuple(terms), rows, (histograms,), (channels,), records, division=division)
 

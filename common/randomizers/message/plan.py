@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from labelveil.common.randomizers.base import check_epsilon
-from labelveil.common.randomizers.budget import PRIOR_SHARE
 from labelveil.common.randomizers.message.division import plan_several
 from labelveil.common.randomizers.message.steps import MessagePlan, plan_alone
 from labelveil.common.randomizers.message.terms import Division, LabelTerms, check_terms
@@ -19,7 +18,7 @@ def plan_message(
     *,
     division: Division = "auto",
     records: int = 1,
-    prior_share: float | Fraction = PRIOR_SHARE,
+    prior_share: float | Fraction | None = None,
 ) -> MessagePlan:
     """Decide from public facts what is counted, what is sent, and for which ε.
 
@@ -36,7 +35,8 @@ def plan_message(
     records
         Records of one privacy unit.
     prior_share
-        The largest share of ε that priors may take.
+        The largest share of ε that priors may take; None for what
+        :func:`labelveil.common.randomizers.budget.split_budget` takes by itself.
 
     Raises
     ------

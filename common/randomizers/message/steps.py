@@ -36,7 +36,7 @@ from labelveil.common.exact.channel import MAX_OUTPUTS
 from labelveil.common.exact.rational import rational
 from labelveil.common.guarantees import PureDP, Unit
 from labelveil.common.randomizers.base import Randomizer, check_epsilon
-from labelveil.common.randomizers.budget import PRIOR_SHARE, round_down, split_budget
+from labelveil.common.randomizers.budget import round_down, split_budget
 from labelveil.common.randomizers.cells import Cells, Codebook, Group, stream
 from labelveil.common.randomizers.design.optimal_design import fitting, most_knots
 from labelveil.common.randomizers.grid import Grid
@@ -422,7 +422,7 @@ def plan_alone(
     epsilons: Sequence[float],
     *,
     records: int = 1,
-    prior_share: float | Fraction = PRIOR_SHARE,
+    prior_share: float | Fraction | None = None,
 ) -> MessagePlan:
     """Send every label by a channel of its own, as if it were alone.
 
@@ -436,7 +436,9 @@ def plan_alone(
         group, left = Group((place,), Cells((grid,))), rational(epsilon)
         counted = label.needs_prior(grid)
         if counted:
-            budget = split_budget(epsilon, len(grid), rows, largest_share=prior_share)
+            budget = split_budget(
+                epsilon, len(grid), rows, records=records, largest_share=prior_share
+            )
             histograms.append(Share(group, budget.prior))
             left = budget.labels
         channels.append(Share(group, left))

@@ -21,7 +21,7 @@ from labelveil.audit.certificate.facts import (
     weights_of,
     worst_stratum,
 )
-from labelveil.audit.certificate.rebuild import prior_share
+from labelveil.audit.certificate.rebuild import OtherSplitError, prior_share
 from labelveil.audit.verdict import GATE, Check, Power, Probes, Verdict, verdict_of
 from labelveil.common.errors import ConfigError, PrivacyError, ReleaseError
 from labelveil.common.exact.rational import parse_rational
@@ -230,21 +230,24 @@ def prior_scale_check(evidence: Evidence, stated: PriorSection) -> Check:
 def split_check(evidence: Evidence) -> Check:
     """ε₁ is what the rule gives for ε, grid and rows: its digits have no room for anything else.
 
-    The rule caps ε₁ at a share of ε that is a setting; any share of few digits will do.
+    The rule caps ε₁ at a share of ε: by itself, or at any share of few digits, as a setting says.
     """
-    manifest, share = evidence.manifest, prior_share(evidence.manifest)
-    verdict = verdict_of(share is not None)
+    manifest, verdict = evidence.manifest, Verdict.PASS
     counted = (*manifest.priors, *manifest.tables)
     spent = shown([prior.guarantee for prior in counted if prior.noisy])
-    found = f"The rule gives {spent} for a share of at most {share}."
-    if share is None:
-        found = f"It does not give {spent} for any share of {MOST_DIGITS} digits."
+    try:
+        share = prior_share(manifest)
+        found = f"The rule gives {spent}" + (f" for a share of at most {share}." if share else ".")
+    except OtherSplitError:
+        found = f"It does not give {spent}, nor for any share of {MOST_DIGITS} digits."
+        verdict = Verdict.FAIL
         if manifest.software != software():
             verdict = Verdict.NOT_CHECKABLE
             found += f" {manifest.software!r:.80} made the release: audit it with that version."
     return Check(
         verdict=verdict,
-        tried="ε₁ was computed again: √(points/rows), at most a share of ε.",
+        tried="ε₁ was computed again: √(points/rows), at most a share of ε that points, rows and"
+        " ε say, or a setting.",
         found=found,
     )
 

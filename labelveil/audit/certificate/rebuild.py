@@ -62,8 +62,9 @@ class OtherSplitError(LabelveilError):
 _OTHER_SPLIT = "the histograms are not those that the rule pays for"
 
 
-def plan_of(manifest: Manifest, share: float) -> MessagePlan:
-    """What the rule makes of public facts, where histograms take ``share`` of ε at most.
+def plan_of(manifest: Manifest, share: float | None) -> MessagePlan:
+    """What the rule makes of public facts, where histograms take ``share`` of ε at most, or what
+    the rule says by itself.
 
     Other groups than were counted, or another ε for them, are an :class:`OtherSplitError`.
     """
@@ -113,25 +114,29 @@ def _noisy(manifest: Manifest) -> Released:
 
 
 def prior_share(manifest: Manifest) -> float | None:
-    """Find the share, of few digits, by which the rule spends on histograms what was spent."""
-    epsilon, rows = manifest.privacy.requested_epsilon, manifest.prior_rows
+    """Find the share, of few digits, by which the rule spends on histograms what was spent.
+
+    None if it does so by itself; an :class:`OtherSplitError` if no share makes it do so.
+    """
+    epsilon, rows = _asked(manifest), manifest.prior_rows
     noisy = [prior for prior in manifest.priors if prior.noisy]
     ratios = [parse_rational(prior.guarantee["epsilon"]) / Fraction(epsilon) for prior in noisy]
     ends = [float(min(ratio, Fraction(1))) for ratio in {sum(ratios), *ratios}]
     digits = range(1, MOST_DIGITS + 1)
-    shares = [float(PRIOR_SHARE), *(float(f"{end:.{n}g}") for end in ends for n in digits)]
-    for share in dict.fromkeys(shares):
-        if not 0 < share < 1:
-            continue
+    rounded = [float(f"{end:.{n}g}") for end in ends for n in digits]
+    shares = [share for share in (float(PRIOR_SHARE), *rounded) if 0 < share < 1]
+    for share in dict.fromkeys([None, *shares]):
         if len(manifest.labels) == 1 and not manifest.strata:
             points, spent = len(manifest.label.grid), manifest.prior_guarantee.exact_epsilon
-            if split_budget(epsilon, points, rows, largest_share=share).prior == spent:
+            group = manifest.privacy.records_per_unit
+            split = split_budget(epsilon, points, rows, records=group, largest_share=share)
+            if split.prior == spent:
                 return share
             continue
         with suppress(OtherSplitError):
             plan_of(manifest, share)
             return share
-    return None
+    raise OtherSplitError(_OTHER_SPLIT)
 
 
 def _build(manifest: Manifest, name: str) -> list[Randomizer]:
@@ -146,10 +151,7 @@ def _build(manifest: Manifest, name: str) -> list[Randomizer]:
             manifest.released
         )
     else:
-        share = prior_share(manifest)
-        if share is None:
-            raise OtherSplitError(_OTHER_SPLIT)
-        message = plan_of(manifest, share).build(_noisy(manifest))
+        message = plan_of(manifest, prior_share(manifest)).build(_noisy(manifest))
     randomizers: list[Randomizer] = []
     for part, stratum in zip(message.by_stratum, manifest.by_stratum, strict=True):
         channels = dict(part)

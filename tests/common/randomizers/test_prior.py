@@ -126,7 +126,11 @@ def test_theorem_7_by_hand() -> None:
     for points, rows in ((0, 5), (5, 0)):
         with pytest.raises(PrivacyError, match="must be at least 1"):
             split_budget(1.0, points, rows)
-    assert split_budget(1.0, 1, 1).prior == Fraction(1, 8)
+    assert split_budget(1.0, 1, 1, largest_share=0.125).prior == Fraction(1, 8)
+    # few labels: 32 * 32 * (1/4) / 1024**2 is the cube of 1/16; never more than half
+    assert split_budget(0.25, 32, 1024).prior == Fraction(1, 16)
+    assert split_budget(0.25, 32, 8192, records=8).prior == Fraction(1, 16)
+    assert split_budget(0.25, 32, 1024, records=8).prior == Fraction(1, 8)
 
 
 def test_rounding_down_to_a_float() -> None:

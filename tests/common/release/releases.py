@@ -145,13 +145,16 @@ def make_release(
     keyed: bool = True,
     block_rows: int = 64,
     group: int = 1,
+    prior_share: float | None = None,
 ) -> tuple[Manifest, bytes, bytes]:
     """Return a manifest, its rows' keys (16 bytes each, or none) and its codes."""
     entropy = seeded_entropy(11)
     grid = Grid.from_count(0, points - 1, points)
     indices = (entropy.words("test labels", 0, rows) % np.uint64(points)).astype(np.int64)
     counts = np.bincount(indices, minlength=points)
-    both = one_label(counts, grid, epsilon, entropy, randomizer, records=group)
+    both = one_label(
+        counts, grid, epsilon, entropy, randomizer, records=group, prior_share=prior_share
+    )
     drawn = both.randomizer.randomize_indices(indices, entropy)
     both = both.decode(np.bincount(drawn, minlength=both.randomizer.channel.outputs.size))
     channel = both.randomizer.channel

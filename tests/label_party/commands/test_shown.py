@@ -65,8 +65,8 @@ events                200
 randomizer            rr-on-bins, squared loss
 grid                  4 points, 2 outputs
 privacy               ε = 1 {guarantee}
-  histogram           ε = 0.125
-  labels              ε = 0.875
+  histogram           ε = 0.141421
+  labels              ε = 0.858579
 budget left           ε = 2 of ε = 3
 digest                D
 next: label-party serve"""

@@ -327,7 +327,7 @@ def test_what_a_release_means_changes_with_what_it_says_of_labels_alone() -> Non
     assert made(several(TWO)).request()["division"] == "auto"
     assert made(several(TWO, **{"privacy.division": "joint"})).request()["division"] == "joint"
     assert set(made({}).request()["privacy"]) == {
-        *("epsilon", "unit", "user", "max_records_per_user", "prior_share")
+        *("epsilon", "unit", "user", "max_records_per_user")
     }
     assert made({}).request()["randomizer"] == {"name": "auto", "options": {}}
 

@@ -235,7 +235,7 @@ def test_a_charge_is_compared_with_other_accounts_and_with_other_disjoint_epochs
 
 SOLD = Purchase(
     "sales", "7", "top-k by a", pure("0.5"), "shop", "disjoint", 3, 2,
-    {"format": "labelveil-terms/2", "k": 4, "labels": [{"name": "x", "edges": [1, 2]}],
+    {"format": "labelveil-terms/3", "k": 4, "labels": [{"name": "x", "edges": [1, 2]}],
      "by": {"c": 1}},
     COVERED, "cd" * 32, 12,
 )  # fmt: skip
@@ -479,7 +479,7 @@ def test_terms_of_an_order_say_which_events_these_are(party: Party) -> None:
         "date": None,
         "duplicates": "missing",
         "population": None,
-        "format": "labelveil-terms/2",
+        "format": "labelveil-terms/3",
         "k": 2,
     }
     assert (plain.answers, plain.records_per_unit, plain.composition) == (3, 1, "additive")

@@ -132,14 +132,22 @@ def test_the_noise_on_the_counts_is_a_geometric_law_with_tails() -> None:
     epsilon=st.floats(0.05, 10.0),
     points=st.integers(2, 1000),
     rows=st.integers(1, 10**7),
-    share=st.sampled_from([Fraction(1, 8), Fraction(1, 2), 0.25]),
+    share=st.sampled_from([Fraction(1, 8), Fraction(1, 2), 0.25, None]),
+    records=st.integers(1, 10),
 )
 def test_theorem_7_splits_the_budget_without_a_remainder(
-    epsilon: float, points: int, rows: int, share: float | Fraction
+    epsilon: float, points: int, rows: int, share: float | Fraction | None, records: int
 ) -> None:
-    split = split_budget(epsilon, points, rows, largest_share=share)
+    split = split_budget(epsilon, points, rows, records=records, largest_share=share)
     assert split.prior + split.labels == Fraction(epsilon)
-    wanted, most = math.sqrt(points / rows), epsilon * float(share)
+    wanted, most = math.sqrt(points / rows), epsilon * float(share or 0)
+    if share is None:
+        # where the variance of the histogram's mean and what ε₁ takes from codes add up to least
+        tried = epsilon * np.linspace(1 / 8, 1 / 2, 100_001)
+        lost = 8 * points * (records / rows / tried) ** 2 + tried / (2 * epsilon)
+        most = tried[lost.argmin()]
+        assert float(split.prior) == pytest.approx(min(wanted, most), rel=1e-4, abs=2.0**-24)
+        return
     assert float(split.prior) <= min(wanted, most) * (1 + 1e-12)
     assert float(split.prior) >= min(wanted, most) * (1 - 1e-12) - 2.0**-24
 

@@ -372,16 +372,26 @@ def test_outputs_of_one_value_may_stand_in_another_order() -> None:
     ])))  # fmt: skip
 
 
-@pytest.mark.parametrize(("epsilon", "rows"), [(2.0, 300), (0.5, 300), (1.0, 5000)])
-def test_the_split_follows_from_epsilon_points_and_rows(epsilon: float, rows: int) -> None:
-    """√(points/rows), at most an eighth of ε."""
-    manifest, _, _ = make_release(rows, epsilon=epsilon)
+@pytest.mark.parametrize(
+    ("epsilon", "rows", "share", "most", "said"),
+    [
+        (2.0, 300, None, 1 / 4, ""),
+        (0.5, 300, None, (80 / 300**2) ** (1 / 3), ""),
+        (0.5, 300, 0.125, 1 / 16, " for a share of at most 0.125"),
+        (1.0, 5000, None, 1 / 8, ""),
+    ],
+)
+def test_the_split_follows_from_epsilon_points_and_rows(
+    epsilon: float, rows: int, share: float | None, most: float, said: str
+) -> None:
+    """√(points/rows), at most an eighth of ε, or more of few events, or what a setting says."""
+    manifest, _, _ = make_release(rows, epsilon=epsilon, prior_share=share)
     evidence = evidence_of(manifest.model_copy(update={"software": software()}))
     check = split_check(evidence)
     spent = float(Fraction(manifest.priors[0].guarantee["epsilon"]))
-    assert spent == pytest.approx(min(math.sqrt(5 / rows), epsilon / 8), rel=1e-2)
+    assert spent == pytest.approx(min(math.sqrt(5 / rows), most), rel=1e-2)
     assert check.verdict is PASS
-    assert check.found == f"The rule gives {spent:.6g} for a share of at most 0.125."
+    assert check.found == f"The rule gives {spent:.6g}{said}."
 
     def other(data: dict[str, Any]) -> None:
         data["priors"][0]["guarantee"]["epsilon"] = str(Fraction(spent) / 3)

@@ -1,8 +1,9 @@
 """In the pytest of a mutant: which lines each test reaches, or only the tests that were chosen.
 
 ``LABELVEIL_REACH=FILE`` measures and writes ``{test: [seconds, {source: [lines]}]}``, seconds of a
-processor, and lines that run while modules are imported under the test ``""``. ``LABELVEIL_CHOSEN=FILE`` runs the tests of
-which the file has a line each, in its order. Processes that a test starts are not measured.
+processor, and lines that run while modules are imported under the test ``""``.
+``LABELVEIL_CHOSEN=FILE`` runs the tests of which the file has a line each, in its order. Processes
+that a test starts are not measured.
 """
 
 from __future__ import annotations

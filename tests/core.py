@@ -65,6 +65,7 @@ OPTIONS = {
         "feature_party.groups",
         "feature_party.pipeline.score",
         "feature_party.pipeline.sums",
+        "feature_party.pipeline.sums_learning",
     ),
     "several labels": (
         "common.randomizers.design.joint",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from labelveil.common.allocator import keep_freed_memory
 from labelveil.common.config import Section, setting
@@ -20,19 +20,7 @@ from labelveil.feature_party.commands.options import (
 from labelveil.feature_party.config.sections import FeaturePartyConfig, TrueLabels
 
 if TYPE_CHECKING:
-    from labelveil.feature_party.evaluation.scores import Scores
-    from labelveil.feature_party.groups.saved import SavedSums
-    from labelveil.feature_party.pipeline.stages import Stages
-    from labelveil.feature_party.pipeline.sums import SumStages
-
-ModelT = TypeVar("ModelT", covariant=True)
-
-
-class _Trained(Protocol[ModelT]):
-    """Stages of a model that is trained, of codes or of sums."""
-
-    def load(self) -> ModelT: ...
-    def train_on_truth(self, folder: Path) -> Path: ...
+    from labelveil.feature_party.pipeline.choice import RunStages
 
 
 class Compared(Section):
@@ -70,28 +58,16 @@ def evaluate(
             f"--nonprivate {beside.nonprivate} is the folder of the model itself, which would be"
             " lost; name another"
         )
-    from labelveil.feature_party.pipeline.stages import Stages
-    from labelveil.feature_party.pipeline.sums import SumStages, learns_from_sums
+    from labelveil.feature_party.pipeline.choice import stages_of
 
     keep_freed_memory()
-    if learns_from_sums(config):
-        given = {"--by": beside.by, "--ask": beside.ask}
-        if wrong := [name for name, value in given.items() if value]:
-            raise ConfigError(
-                f"{' and '.join(wrong)} cannot be had of a model of sums, whose score is about all"
-                " events kept: leave it out"
-            )
-        sums = SumStages(config, shown.quiet, truth=truth)
-        model, nonprivate = _ready(sums, beside)
-        show_sums(sums, model, shown, nonprivate)
-        return
-    stages = Stages(config, shown.quiet, truth=truth)
-    models, nonprivate = _ready(stages, beside)
-    scores = stages.evaluate(models, nonprivate, beside.ask, beside.by)
-    show_scores(stages, scores, shown)
+    stages = stages_of(config, shown.quiet, truth)
+    stages.check_asked(beside.ask, beside.by)
+    model, nonprivate = _ready(stages, beside)
+    show_scores(stages, stages.evaluate(model, nonprivate, beside.ask, beside.by), shown)
 
 
-def _ready(stages: _Trained[ModelT], beside: Compared) -> tuple[ModelT, Path | None]:
+def _ready(stages: RunStages[Any], beside: Compared) -> tuple[Any, Path | None]:
     """The saved model, and the metrics of one that true labels have trained, if it is asked for."""
     from labelveil.feature_party.report import prepare_report
 
@@ -110,28 +86,12 @@ def _ready(stages: _Trained[ModelT], beside: Compared) -> tuple[ModelT, Path | N
     return model, nonprivate
 
 
-def show_sums(
-    stages: SumStages, model: SavedSums, shown: Json, nonprivate: Path | None = None
-) -> None:
-    """Score a model of sums; print how good it is, and where everything is, or its metrics."""
-    output, metrics = stages.config.output, stages.evaluate(model, nonprivate)
-    for warning in metrics["warnings"]:
-        stages.warn(warning)
-    shown.answer(
-        json.loads(output.metrics.read_text(encoding="utf-8")),
-        *stages.words(metrics),
-        f"metrics in {output.metrics}, report {output.report}",
-    )
-
-
-def show_scores(stages: Stages, by_label: dict[str, Scores], shown: Json) -> None:
-    """Print models' errors, and where everything is; or what is in ``metrics.json``."""
+def show_scores(stages: RunStages[Any], scores: Any, shown: Json) -> None:
+    """Print how good a model is, and where everything is; or what is in ``metrics.json``."""
     output = stages.config.output
-    lines = [str(stages.prepared.matches)]
-    for label, scores in by_label.items():
-        for warning in scores.warnings:
-            stages.warn(stages.prefix(label) + warning)
-        lines += [f"{label}:"] if len(by_label) > 1 else []
-        lines += scores.summary
+    warnings, lines = stages.told(scores)
+    for warning in warnings:
+        stages.warn(warning)
     metrics = json.loads(output.metrics.read_text(encoding="utf-8"))
-    shown.answer(metrics, *lines, f"metrics in {output.metrics}, report {output.report}")
+    where = f"metrics in {output.metrics}, report {output.report}"
+    shown.answer(metrics, stages.learned_words, *lines, where)

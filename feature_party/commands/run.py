@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from labelveil.common.allocator import keep_freed_memory
 from labelveil.common.config import setting
-from labelveil.feature_party.commands.evaluate import show_scores, show_sums
+from labelveil.feature_party.commands.evaluate import show_scores
 from labelveil.feature_party.commands.options import (
     LABELS_PARTY,
     RELEASE_AND_FEATURES,
@@ -22,8 +22,6 @@ from labelveil.feature_party.config.sections import FeaturePartyConfig, TrueLabe
 
 if TYPE_CHECKING:
     from labelveil.feature_party.client.submission import Population
-    from labelveil.feature_party.groups.saved import SavedSums
-    from labelveil.feature_party.model.several_labels import LabelModels
 
 
 class Ending(OutputOptions):
@@ -45,54 +43,35 @@ def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Ending) -> None:
         {"--output": output.predictions, "--metrics": output.metrics, "--report": output.report},
         {"--release": config.release.directory, "--model": output.model},
     )
+    from labelveil.feature_party.pipeline.choice import stages_of
     from labelveil.feature_party.pipeline.rounds import Rounds
-    from labelveil.feature_party.pipeline.stages import Stages
-    from labelveil.feature_party.pipeline.sums import SumStages, learns_from_sums
-
-    keep_freed_memory()
-    codes = Stages(config, shown.quiet, truth=truth)
-    sums = SumStages(config, shown.quiet, truth=truth)
-    rounds: Rounds[LabelModels] | None = None
-    rounds_of_sums: Rounds[SavedSums] | None = None
+    from labelveil.feature_party.pipeline.transfer import Transfer
 
     def show(sent: Iterable[tuple[LabelsPartySection, Population, str]]) -> None:
         for each in sent:
             if not (shown.as_json or shown.quiet):
                 print(submitted(*each)[1], flush=True)
 
-    def unscored(metrics: dict[str, Any], *lines: str) -> None:
-        there = f"model in {output.model}, predictions in {output.predictions}"
-        shown.answer(metrics, *lines, there, "next: feature-party evaluate")
-
-    if config.groups.configured:
-        config = config.through(len(config.rounds.shares))
-        begun, sums = sums, sums.with_config(config)
-        rounds_of_sums = Rounds(begun, sums)
-        show(rounds_of_sums.learn())
-    elif config.rounds.shares:
-        config = config.through(len(config.rounds.shares))
-        first, codes = codes, codes.with_config(config)
-        rounds = Rounds(first, codes)
+    keep_freed_memory()
+    rounds: Rounds[Any] | None = None
+    if config.rounds.shares:
+        stages = stages_of(config.through(len(config.rounds.shares)), shown.quiet, truth)
+        rounds = Rounds(stages.with_config(config), stages)
         show(rounds.learn())
     else:
+        transfer = Transfer(config, shown.quiet)
         if any(party.submit for party in config.labels_party):
-            show([(config.only_labels_party, *codes.submit_all())])
-        codes.fetch()
-    if learns_from_sums(config):
-        model = sums.trained()
-        if rounds_of_sums is not None:
-            show(rounds_of_sums.score(model))
-        sums.predict(model)
-        if shown.evaluate:
-            show_sums(sums, model, shown)
-        else:
-            unscored(sums.write_metrics({}))
-        return
-    models = codes.train()
+            show([(config.only_labels_party, *transfer.submit_all())])
+        transfer.fetch()  # what a release is of, is known once it is here
+        stages = stages_of(config, shown.quiet, truth)
+        stages.timings.update(transfer.timings)
+    model = stages.final()
     if rounds is not None:
-        show(rounds.score(models))
-    codes.predict(models)
+        show(rounds.score(model))
+    stages.predict(model)
     if shown.evaluate:
-        show_scores(codes, codes.evaluate(models), shown)
+        show_scores(stages, stages.evaluate(model), shown)
         return
-    unscored(codes.write_metrics({}), str(codes.prepared.matches))
+    there = f"model in {output.model}, predictions in {output.predictions}"
+    metrics = stages.write_metrics({})
+    shown.answer(metrics, stages.learned_words, there, "next: feature-party evaluate")

@@ -53,15 +53,10 @@ def submit(config: FeaturePartyConfig, wanted: SubmitOptions) -> None:
             " question; leave one of them out"
         )
     if config.rounds.shares:
+        from labelveil.feature_party.pipeline.choice import stages_of
         from labelveil.feature_party.pipeline.rounds import Rounds
-        from labelveil.feature_party.pipeline.stages import Stages
-        from labelveil.feature_party.pipeline.sums import SumStages
 
-        if config.groups.configured:
-            sent = Rounds(SumStages(config, wanted.quiet)).submit_next()
-        else:
-            sent = Rounds(Stages(config, wanted.quiet)).submit_next()
-        wanted.answer(*submitted(*sent))
+        wanted.answer(*submitted(*Rounds(stages_of(config, wanted.quiet)).submit_next()))
         return
     from labelveil.feature_party.pipeline.transfer import Transfer
 

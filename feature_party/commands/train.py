@@ -17,20 +17,21 @@ from labelveil.feature_party.config.sections import FeaturePartyConfig, TrueLabe
 from labelveil.feature_party.torchrun import refuse_torchrun
 
 if TYPE_CHECKING:
-    from labelveil.feature_party.pipeline.sums import SumStages
+    from labelveil.feature_party.pipeline.sums_learning import SumLearning
 
 
 @options(*RELEASE_AND_FEATURES, "output.model", *TRAINING)
 def train(config: FeaturePartyConfig, truth: TrueLabels, shown: OutputOptions) -> None:
     """Train a model on a fetched release and a features file; with torchrun in many processes."""
     start(folders={"--model": config.output.model}, together=True)
+    from labelveil.feature_party.pipeline.choice import learns_from_sums
     from labelveil.feature_party.pipeline.learning import Learning
-    from labelveil.feature_party.pipeline.sums import SumStages, learns_from_sums
+    from labelveil.feature_party.pipeline.sums_learning import SumLearning
 
     keep_freed_memory()
     if learns_from_sums(config):
         refuse_torchrun()
-        _train_on_sums(SumStages(config, shown.quiet), shown)
+        _train_on_sums(SumLearning(config, shown.quiet), shown)
         return
     stages = Learning(config, shown.quiet, truth=truth)
     models = stages.train_together().by_label
@@ -52,7 +53,7 @@ def train(config: FeaturePartyConfig, truth: TrueLabels, shown: OutputOptions) -
     )
 
 
-def _train_on_sums(stages: SumStages, shown: OutputOptions) -> None:
+def _train_on_sums(stages: SumLearning, shown: OutputOptions) -> None:
     learned, model = stages.train(), stages.config.output.model
     facts, ridges = learned.facts, learned.model.ridges
     sums = sum(each.answer.sums.size for each in stages.learned_from)

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from labelveil.common.config import Choice, Section, Sections, Words, setting
 from labelveil.common.config.names import NAME_WORDS
 from labelveil.common.engine.task import EngineSection
-from labelveil.common.errors import ConfigError
+from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.release.folder import MANIFEST_FILE, POPULATION_FILE
 from labelveil.feature_party.config.labels_party import (
     GroupsSection,
@@ -434,3 +434,12 @@ class TrueLabels(Section):
         if self.true_labels is None and self.true_label is not None:
             raise ConfigError("--true-label COLUMN needs --true-labels FILE beside it")
         return self
+
+    @property
+    def table(self) -> Path:
+        """The file; ``DataError`` if none is named."""
+        if self.true_labels is None:
+            raise DataError(
+                "true labels are needed; pass --true-labels FILE --true-label COLUMN (simulations)"
+            )
+        return self.true_labels

@@ -193,14 +193,10 @@ class Learning(Transfer):
         of those with some keys."""
         truth, events = self.truth, self.labels[label]
         events = events.for_source(source) if source else events
-        if truth.true_labels is None:
-            raise DataError(
-                "true labels are needed; pass --true-labels FILE --true-label COLUMN (simulations)"
-            )
         column = truth.true_label if len(self.labels) == 1 else None
         return match_true_labels(
             events.keys() if keys is None else keys,
-            truth.true_labels,
+            truth.table,
             column or label,
             (events.problem.grid[0], events.problem.grid[-1]),
             stated_of(self.manifests[-1], label)[0].missing,

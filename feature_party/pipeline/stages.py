@@ -63,6 +63,10 @@ class Stages(Learning):
         """Models to ask by, of all releases, saved."""
         return self.train(asks=True)
 
+    def final(self) -> LabelModels:
+        """Models of all releases, saved."""
+        return self.train()
+
     def check_kept(self, rows: int, kept: int) -> None:
         """Where too few are, codes tell alone."""
 
@@ -174,6 +178,13 @@ class Stages(Learning):
         keys = canonical_keys(self._keys().filter(pl.Series(kept)))
         return self._truth(label, keys=keys)
 
+    def check_asked(self, ask: Sequence[str], by: Sequence[str]) -> None:
+        """``ConfigError`` if there is no such question; segments are read where they are needed."""
+        offered = topics(self.labels) if ask else {}
+        for topic in ask:
+            if topic not in offered:
+                raise ConfigError(f"--ask {topic!r} must be one of {', '.join(offered)}")
+
     def evaluate(
         self,
         models: LabelModels,
@@ -189,11 +200,8 @@ class Stages(Learning):
         :func:`~labelveil.feature_party.client.questions.topics`, and ``by`` columns of the features
         to compare segments by.
         """
-        output, by_label = self.config.output, {}
-        offered = topics(self.labels)
-        for topic in ask:
-            if topic not in offered:
-                raise ConfigError(f"--ask {topic!r} must be one of {', '.join(offered)}")
+        self.check_asked(ask, by)
+        output, by_label, offered = self.config.output, {}, topics(self.labels)
         judged = {} if self._judged is None or by or nonprivate else self._judged
         with self._timed("evaluate"), threads_for(self.prepared.matches.matched):
             for label, events in self.labels.items():
@@ -224,6 +232,20 @@ class Stages(Learning):
                 write_labels_overview(output.report, by_label, pages)
         self.write_metrics(labels_json(by_label))
         return by_label
+
+    @property
+    def learned_words(self) -> str:
+        """How many events were matched, in a line."""
+        return str(self.prepared.matches)
+
+    def told(self, scores: Mapping[str, Scores]) -> tuple[list[str], list[str]]:
+        """Warnings, and what to print, of each label's scores."""
+        warnings, lines = [], []
+        for label, own in scores.items():
+            warnings += [self.prefix(label) + warning for warning in own.warnings]
+            lines += [f"{label}:"] if len(scores) > 1 else []
+            lines += own.summary
+        return warnings, lines
 
     def write_metrics(self, scores: Mapping[str, Any]) -> dict[str, Any]:
         """Write scores, how what was predicted differs and what took how long; returns it."""

@@ -1,27 +1,21 @@
-"""The stages of a model of sums over groups: what to ask, learning, the score and the report."""
+"""All stages of a model of sums over groups: its score, and the report, on top of the others."""
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from labelveil.common.arrays import Booleans, Floats
 from labelveil.common.config.answers import json_text
-from labelveil.common.errors import ConfigError, DataError, ReleaseError, not_none
+from labelveil.common.errors import ConfigError, DataError, ReleaseError
 from labelveil.common.files import write_text
-from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice, PrivateSums
-from labelveil.common.release.folder import MANIFEST_FILE, read_manifest
-from labelveil.common.release.manifest import Manifest
-from labelveil.common.release.question import decode_question, encode_question
-from labelveil.feature_party.client.submission import Population
-from labelveil.feature_party.config.sections import FeaturePartyConfig, TrueLabels
+from labelveil.common.mechanisms.group_sums import PrivateSums
 from labelveil.feature_party.evaluation.intervals import Measured, compared
 from labelveil.feature_party.evaluation.sentences import TOLD, figure_words
 from labelveil.feature_party.evaluation.true_labels import (
@@ -29,15 +23,13 @@ from labelveil.feature_party.evaluation.true_labels import (
     match_true_labels,
     mean_label,
 )
-from labelveil.feature_party.groups.model import SumsModel, ask_first
-from labelveil.feature_party.groups.saved import SavedSums, SumsFacts, is_of_sums
-from labelveil.feature_party.groups.scoring import FEWEST, Score, ScoreQuestion
+from labelveil.feature_party.groups.model import SumsModel
+from labelveil.feature_party.groups.saved import SavedSums
+from labelveil.feature_party.groups.scoring import Score, ScoreQuestion
 from labelveil.feature_party.learning.problem import LabelProblem, silent_leg
-from labelveil.feature_party.model.prediction import Predicted
-from labelveil.feature_party.pipeline.predicting import predict, write_metrics
+from labelveil.feature_party.pipeline.predicting import write_metrics
 from labelveil.feature_party.pipeline.score import Sums
-from labelveil.feature_party.pipeline.transfer import Transfer
-from labelveil.feature_party.tables import check_key, collect_table, scan_table
+from labelveil.feature_party.pipeline.sums_learning import SumLearning
 from labelveil.feature_party.training.events import TrainingSetup
 from labelveil.feature_party.training.in_memory import Prepared
 from labelveil.feature_party.training.run import train
@@ -48,209 +40,31 @@ _UNASKED = (
 )
 
 
-def learns_from_sums(config: FeaturePartyConfig) -> bool:
-    """Whether a run asks for sums, or all releases that are here are of sums."""
-    if config.groups.configured:
-        return True
-    there = [path for path in config.release_folders if (path / MANIFEST_FILE).is_file()]
-    return bool(there) and all(Manifest.from_bytes(read_manifest(p)).sums for p in there)
-
-
 @dataclass(eq=False)
-class SumStages(Transfer):
+class SumStages(SumLearning):
     """One run of a features party that learns from sums over groups."""
 
-    truth: TrueLabels = field(default_factory=TrueLabels)
-    predicted: Predicted | None = None
-    _features: pl.DataFrame | None = None
-    _answers: list[Sums] | None = None
-
-    def with_config(self, config: FeaturePartyConfig) -> Self:
-        """The same stages, of other releases."""
-        return replace(self, config=config, _answers=None)
-
-    @property
-    def features(self) -> pl.DataFrame:
-        """All events with their keys, in memory."""
-        if self._features is None:
-            frame = scan_table(self.config.features)
-            check_key(frame, self.config.key)
-            self._features = collect_table(frame)
-        return self._features
-
-    @property
-    def table(self) -> pl.DataFrame:
-        """What is known of all events."""
-        return self.features.drop(self.config.key)
-
-    @property
-    def answers(self) -> list[Sums]:
-        """The sums of all releases, oldest first."""
-        if self._answers is None:
-            self.check_withdrawn()
-            with self._timed("join"):
-                keys = self.features[self.config.key]
-                self._answers = [
-                    Sums.read(path, keys, self.config.secrets_of(party))
-                    for party, path in self.config.releases
-                ]
-        return self._answers
-
-    @property
-    def learned_from(self) -> list[Sums]:
-        """Those that teach; ``DataError`` if there are none."""
-        if not (teaching := [each for each in self.answers if not each.scores]):
-            raise DataError(
-                f"the sums in {self.config.release.directory} tell how good a model is, and teach"
-                " none; fetch those of lv.ask_groups, or of [groups], too"
-            )
-        return teaching
-
-    def train(self) -> SavedSums:
-        """Train and save a model of all sums that teach."""
-        config, given = self.config, self.learned_from
-        rows = np.concatenate([each.rows for each in given])
-        with self._timed("train"), warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", UserWarning)
-            model = SumsModel.fit(
-                self.table[rows],
-                [each.answer for each in given],
-                stated=config.data.stated,
-                seed=config.training.seed,
-            )
-        said = [str(warning.message) for warning in caught if warning.category is UserWarning]
-        mean = float(model.distributions(model.encoder.encode(self.table[rows])).points.mean())
-        saved = SavedSums(model, replace(self._facts, mean=mean, warnings=(*said, *self.withdrawn)))
-        saved.save(config.output.model)
-        # what too few sums tell before the last round is for the next one to mend, and for nobody
-        last = len(given) >= len(config.rounds.shares)
-        for warning in saved.facts.warnings if last else self.withdrawn:
-            self.warn(warning)
-        return saved
-
-    @property
-    def _facts(self) -> SumsFacts:
-        """What a model of these releases knows of its training, but for what comes of it."""
-        config, given = self.config, self.learned_from
-        return SumsFacts(
-            releases=tuple(each.digest for each in given),
-            events=sum(each.rows.size for each in given),
-            mean=0.0,
-            columns=str(config.data.stated),
-            seed=config.training.seed,
-            key=config.key,
-            label=self.manifests[0].labels[0].name,
-        )
-
-    def trained(self) -> SavedSums:
-        """The saved model, if it is of these releases, columns and seed; else a new one.
-
-        How good it is, was asked of the very model that is saved.
-        """
-        directory = self.config.output.model
-        if is_of_sums(directory):
-            saved = SavedSums.load(directory)
-            if replace(saved.facts, mean=0.0, warnings=()) == self._facts:
-                return saved
-        return self.train()
-
-    def load(self) -> SavedSums:
-        """Read the saved model, and refuse one of other releases."""
-        directory = self.config.output.model
-        saved = SavedSums.load(directory)
-        if replace(saved.facts, mean=0.0, warnings=()) != self._facts:
-            raise DataError(
-                f"the model in {directory} was trained on other sums, columns or with another seed"
-                f" than {self.config.training.seed}; train again"
-            )
-        return saved
-
-    def check_kept(self, rows: int, kept: int) -> None:
-        """``DataError`` if too few events are kept to score a model."""
-        if kept < FEWEST:
-            raise DataError(
-                f"holdout={self.config.training.holdout:g} keeps {kept} of {rows:,}"
-                f" events, and {FEWEST} are the fewest that can be scored; set [training] holdout"
-                " higher, or give more events"
-            )
-
-    def submit(self, population: Population, folder: Path) -> str:
-        """As all stages; ``ConfigError`` if what was kept to be submitted asks about other labels
-        than are agreed by now."""
-        if population.question and self.config.groups.configured:
-            asked = decode_question(population.question, population.rows)
-            groups = self.config.groups
-            kept = asked.lattice if isinstance(asked, GroupQuestion) else None
-            if kept is not None and (kept.lower, kept.upper) != (groups.lower, groups.upper):
-                raise ConfigError(
-                    f"the question in {folder} is about labels in {kept.lower:g} … {kept.upper:g},"
-                    f" and [groups] says lower={groups.lower:g}, upper={groups.upper:g}; set these"
-                    " back, or remove that folder to ask anew"
-                )
-        return super().submit(population, folder)
-
-    def ask_score(self, model: SavedSums, mine: Booleans) -> bytes:
-        """What to ask of our (n,) rows that are ``mine``, to tell how good a model is."""
-        points = model.predict(self.table.filter(pl.Series(mine)))["prediction"].to_numpy()
-        lattice, epsilon = self._spent()
-        rng = np.random.default_rng((self.config.training.seed, len(self.config.rounds.shares) + 1))
-        asked = points, model.facts.mean, lattice, epsilon, rng, model.model.miss
-        with self._timed("ask"):
-            return encode_question(ScoreQuestion.of(*asked).question)
-
-    def ask(self, model: SavedSums | None, mine: Booleans, number: int) -> bytes:
-        """What to ask of our (n,) rows that are ``mine``, in a round."""
-        config, own = self.config, self.table.filter(pl.Series(mine))
-        lattice, epsilon = self._spent()
-        rng = np.random.default_rng((config.training.seed, number))
-        with self._timed("ask"):
-            if model is None:
-                question = ask_first(own, lattice, epsilon, rng, config.data.stated)
-            else:
-                question = model.model.ask(own, epsilon, rng)
-        return encode_question(question)
-
-    def _spent(self) -> tuple[Lattice, float]:
-        """Where labels lie, and the ε of each, as agreed."""
-        groups = self.config.groups
-        if groups.epsilon is None:
+    def check_asked(self, ask: Sequence[str], by: Sequence[str]) -> None:
+        """``ConfigError`` if anything is asked, or segments are to be compared."""
+        if wrong := [name for name, value in {"--by": by, "--ask": ask}.items() if value]:
             raise ConfigError(
-                "a model of sums asks for sums, of groups whose size follows from what each label"
-                " spends; set epsilon, lower and upper in [groups]"
+                f"{' and '.join(wrong)} cannot be had of a model of sums, whose score is about all"
+                " events kept: leave it out"
             )
-        return Lattice.between(not_none(groups.lower), not_none(groups.upper)), groups.epsilon
 
-    @property
-    def _lattice(self) -> Lattice:
-        """Of the labels that were asked about."""
-        return self.learned_from[0].answer.question.lattice
-
-    @property
-    def _learned(self) -> Booleans:
-        """Which of our rows a sum that teaches is about."""
-        learned = np.zeros(self.features.height, dtype=np.bool_)
-        for each in self.learned_from:
-            learned[each.rows] = True
-        return learned
-
-    def predict(self, model: SavedSums) -> Predicted:
-        """Predict every row of the features file."""
-        learned = self._learned
-        with self._timed("predict"):
-            self.predicted = predict(
-                self.config,
-                model,
-                quiet=self.quiet,
-                trained=lambda start, stop: learned[start:stop],
-            )
-        return self.predicted
-
-    def evaluate(self, model: SavedSums, nonprivate: Path | None = None) -> dict[str, Any]:
+    def evaluate(
+        self,
+        model: SavedSums,
+        nonprivate: Path | None = None,
+        ask: Sequence[str] = (),
+        by: Sequence[str] = (),
+    ) -> dict[str, Any]:
         """Say how good the model is; writes metrics, report and model card, and returns metrics.
 
         Where true labels are named, its errors against them are beside, and those in the file
         ``nonprivate``, of a model that they have trained.
         """
+        self.check_asked(ask, by)
         output, given = self.config.output, self.learned_from
         scored, untold = None, _UNASKED
         with self._timed("evaluate"):
@@ -328,15 +142,11 @@ class SumStages(Transfer):
 
     def _truth(self) -> Floats:
         """(n,) true labels of all our events, completed and clipped as by the labels party."""
-        truth = self.truth
-        if truth.true_labels is None:
-            raise DataError(
-                "true labels are needed; pass --true-labels FILE --true-label COLUMN (simulations)"
-            )
-        (label, *_), lattice = self.manifests[-1].labels, self._lattice
+        truth, lattice = self.truth, self._lattice
+        (label, *_) = self.manifests[-1].labels
         return match_true_labels(
             self.features[self.config.key],
-            truth.true_labels,
+            truth.table,
             truth.true_label or label.name,
             (lattice.lower, lattice.upper),
             label.missing,
@@ -384,19 +194,23 @@ class SumStages(Transfer):
         asked = ScoreQuestion.asked(answer.question, points, model.facts.mean, model.model.miss)
         return asked.score(answer)
 
-    @staticmethod
-    def words(metrics: Mapping[str, Any]) -> list[str]:
-        """What to print of metrics, in lines."""
-        rounds = metrics["rounds"]
-        groups = " + ".join(f"{asked['groups']:,}" for asked in rounds)
-        lines = [f"{groups} sums over {metrics['training_rows']:,} events"]
-        if "verdict" in metrics:
-            share = Measured.of_json(metrics, "estimated_r2")
+    @property
+    def learned_words(self) -> str:
+        """Of how many sums over how many events, in a line."""
+        groups = [each.answer.question.half_widths.size for each in self.learned_from]
+        events = sum(each.rows.size for each in self.learned_from)
+        return f"{' + '.join(f'{each:,}' for each in groups)} sums over {events:,} events"
+
+    def told(self, scores: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+        """Warnings, and what to print, of metrics."""
+        lines = []
+        if "verdict" in scores:
+            share = Measured.of_json(scores, "estimated_r2")
             lines.append(
                 f"better than a constant: {TOLD[compared(share)]}; R² {figure_words(share)}, by"
-                f" sums over {metrics['holdout_rows']:,} events kept"
+                f" sums over {scores['holdout_rows']:,} events kept"
             )
-        return lines
+        return scores["warnings"], lines
 
 
 def facts_of(answers: Sequence[PrivateSums], model: SumsModel) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import polars as pl
@@ -23,6 +23,7 @@ from labelveil.feature_party.commands.submit import submitted
 from labelveil.feature_party.config.labels_party import LabelsPartySection
 from labelveil.feature_party.join.matches import MatchCounts
 from labelveil.feature_party.model.drift import ColumnDrift
+from labelveil.feature_party.pipeline.stages import Stages
 from labelveil.feature_party.torchrun import started_by_torchrun
 from tests.feature_party.worlds import SECRET, World, model_facts
 
@@ -180,6 +181,7 @@ class OfSums:
 
     def __init__(self, config: Any, quiet: bool, truth: Any = None) -> None:
         self.config, self.quiet, self.truth = config, quiet, truth
+        self.timings: dict[str, float] = {}
         sums = SimpleNamespace(answer=SimpleNamespace(sums=np.zeros(600)))
         self.learned_from = [sums, sums]
 
@@ -199,6 +201,12 @@ class OfSums:
         OfSums.done.append(("trained", self.config.only_labels_party.epochs))
         return "the model"
 
+    final = trained
+    learned_words = "1,200 sums"
+
+    def check_asked(self, ask: list[str], by: list[str]) -> None:
+        OfSums.done += [("checked", ask, by)] * bool(ask or by)
+
     def predict(self, model: str) -> None:
         OfSums.done.append(("predict", model))
 
@@ -209,21 +217,22 @@ class OfSums:
     def write_metrics(self, scores: Any) -> dict[str, Any]:
         return {"metrics of": scores}
 
-    def evaluate(self, model: str, nonprivate: Path | None = None) -> dict[str, Any]:
-        OfSums.done.append(("evaluate", model, *filter(None, [nonprivate])))
+    def evaluate(self, model: str, *given: Any) -> str:
+        OfSums.done.append(("evaluate", model, *filter(None, given)))
         self.config.output.metrics.write_text(json.dumps({"r2": 0.5}))
-        return {"warnings": ["take care"]}
+        return "good"
 
     def warn(self, text: str) -> None:
         OfSums.done.append(("warn", text))
 
-    def words(self, metrics: Any) -> list[str]:
-        return [f"{len(metrics['warnings'])} warning"]
+    def told(self, scores: str) -> tuple[list[str], list[str]]:
+        return ["take care"], [scores]
 
 
 @pytest.fixture
 def of_sums(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(f"{PIPELINE}.sums.SumStages", OfSums)
+    monkeypatch.setattr(f"{PIPELINE}.sums_learning.SumLearning", OfSums)
     monkeypatch.setattr(OfSums, "done", [])
     return OfSums.done
 
@@ -249,16 +258,13 @@ def test_a_training_on_sums_counts_them(
 def test_a_model_of_sums_is_evaluated_by_sums_alone(of_sums: list[Any]) -> None:
     written(GROUPS)
     assert invoke("evaluate").splitlines() == [
-        "1 warning", "metrics in metrics.json, report report.html",
+        "1,200 sums", "good", "metrics in metrics.json, report report.html",
     ]  # fmt: skip
     assert of_sums == [("evaluate", "the model"), ("warn", "take care")]
     assert json.loads(invoke("evaluate", "--json")) == {"r2": 0.5}
-    for given in (("--by", "x"), ("--ask", "squared")):
-        assert refusal("evaluate", *given).startswith(
-            f"{given[0]} cannot be had of a model of sums"
-        )
-    both = refusal("evaluate", "--ask", "squared", "--by", "x")
-    assert both.startswith("--by and --ask cannot be had")
+    of_sums.clear()
+    invoke("evaluate", "--ask", "squared", "--by", "x", "--true-labels", "t", "--nonprivate", "n")
+    assert of_sums[0] == ("checked", ["squared"], ["x"])  # before anything is trained
 
 
 def test_a_model_of_sums_is_compared_with_one_of_true_labels(of_sums: list[Any]) -> None:
@@ -308,7 +314,7 @@ def test_a_run_of_rounds_says_what_it_sent_and_goes_on_with_all_of_them(
     assert [line.partition(":")[0] for line in lines[:3]] == [
         f"2 keys as the population of '', epoch 'day-{number}'" for number in (1, 2, 3)
     ]
-    assert lines[3:] == ["1 warning", "metrics in metrics.json, report report.html"]
+    assert lines[3:] == ["1,200 sums", "good", "metrics in metrics.json, report report.html"]
     assert of_sums == [
         ("trained", ["day-1", "day-2"]), ("score", "the model"), ("predict", "the model"),
         ("evaluate", "the model"), ("warn", "take care"),
@@ -321,7 +327,8 @@ def test_a_run_of_rounds_says_what_it_sent_and_goes_on_with_all_of_them(
     of_sums.clear()
     unscored = invoke("run", "--no-evaluate", "--model", "m").splitlines()[3:]
     assert unscored == [
-        "model in m, predictions in predictions.parquet", "next: feature-party evaluate",
+        "1,200 sums", "model in m, predictions in predictions.parquet",
+        "next: feature-party evaluate",
     ]  # fmt: skip
     assert [each[0] for each in of_sums] == ["trained", "score", "predict"]
     assert json.loads(invoke("run", "--no-evaluate", "--json")) == {"metrics of": {}}
@@ -336,8 +343,10 @@ class All:
     truth: Any = None
     done: list[Any] = field(default_factory=list)
 
+    timings: dict[str, float] = field(default_factory=dict)
+
     last: ClassVar[Any] = None
-    prepared: ClassVar[Any] = SimpleNamespace(matches=MATCHES)
+    learned_words: ClassVar[str] = str(MATCHES)
 
     def __post_init__(self) -> None:
         All.last = self
@@ -345,14 +354,10 @@ class All:
     def with_config(self, config: Any) -> All:
         return All(config, self.quiet, self.truth, self.done)
 
-    def submit_all(self, question: bytes = b"") -> tuple[Population, str]:
-        self.done.append(("submit", question))
-        return Population(b"k" * 48, b"c", question), "stored before"
+    def check_asked(self, ask: list[str], by: list[str]) -> None:
+        self.done += [("checked", ask, by)] * bool(ask or by)
 
-    def fetch(self) -> None:
-        self.done.append(("fetch",))
-
-    def train(self) -> str:
+    def final(self) -> str:
         self.done.append(("train", self.config.labels_party[0].epochs))
         return "models"
 
@@ -373,6 +378,9 @@ class All:
         scores = SimpleNamespace(warnings=["take care"], summary=["good"])
         return {"pay": scores} if not given or not given[-1] else {"pay": scores, "late": scores}
 
+    def told(self, scores: Any) -> tuple[list[str], list[str]]:
+        return Stages.told(cast(Any, self), scores)
+
     def prefix(self, label: str) -> str:
         return f"{label}> "
 
@@ -383,9 +391,27 @@ class All:
         return {"metrics of": scores}
 
 
+class Moved:
+    """What goes to a labels party and comes from it."""
+
+    done: ClassVar[list[str]] = []
+
+    def __init__(self, config: Any, quiet: bool) -> None:
+        self.timings = {"fetch": 1.0}
+
+    def submit_all(self) -> tuple[Population, str]:
+        Moved.done.append("submit")
+        return Population(b"k" * 48, b"c"), "stored before"
+
+    def fetch(self) -> None:
+        Moved.done.append("fetch")
+
+
 @pytest.fixture
 def everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{PIPELINE}.stages.Stages", All)
+    monkeypatch.setattr(f"{PIPELINE}.transfer.Transfer", Moved)
+    monkeypatch.setattr(Moved, "done", [])
     monkeypatch.setattr(f"{PIPELINE}.rounds.Rounds", ThroughRounds)
     monkeypatch.setattr(ThroughRounds, "made", [])
     monkeypatch.setattr(OfSums, "done", [])
@@ -397,14 +423,14 @@ def test_a_run_does_one_stage_after_another() -> None:
         str(MATCHES), "good", "metrics in metrics.json, report report.html",
     ]  # fmt: skip
     assert All.last.done == [
-        ("fetch",), ("train", []), ("predict", "models"), ("evaluate", "models"),
-        ("warn", "pay> take care"),
+        ("train", []), ("predict", "models"), ("evaluate", "models"), ("warn", "pay> take care"),
     ]  # fmt: skip
+    assert (Moved.done, All.last.timings) == (["fetch"], {"fetch": 1.0})
     assert json.loads(invoke("run", "--json")) == {"mse": 2}
     said = invoke("run", "--no-evaluate", "--true-labels", "t.csv", "--model", "m", "-q")
     assert said == ""
     assert (All.last.quiet, All.last.truth.true_labels) == (True, Path("t.csv"))
-    assert [each[0] for each in All.last.done] == ["fetch", "train", "predict"]
+    assert [each[0] for each in All.last.done] == ["train", "predict"]
     assert invoke("run", "--no-evaluate", "--model", "m").splitlines() == [
         str(MATCHES), "model in m, predictions in predictions.parquet",
         "next: feature-party evaluate",
@@ -413,7 +439,7 @@ def test_a_run_does_one_stage_after_another() -> None:
     written('[labels_party]\nsubmit = true\nepoch = "day"\ndata_set = "sales"\n')
     first, *_ = invoke("run").splitlines()
     assert first.startswith("3 keys as the population of 'sales', epoch 'day': stored before; SHA")
-    assert [each[0] for each in All.last.done[:2]] == ["submit", "fetch"]
+    assert Moved.done[-2:] == ["submit", "fetch"]
 
 
 @pytest.mark.usefixtures("everything")
@@ -436,7 +462,8 @@ def test_an_evaluation_is_compared_with_what_is_named(monkeypatch: pytest.Monkey
         "metrics in metrics.json, report report.html",
     ]  # fmt: skip
     assert All.last.done == [
-        ("load",), ("evaluate", "models", None, ["squared"], ["shop", "x"]),
+        ("checked", ["squared"], ["shop", "x"]), ("load",),
+        ("evaluate", "models", None, ["squared"], ["shop", "x"]),
         ("warn", "pay> take care"), ("warn", "late> take care"),
     ]  # fmt: skip
     invoke("evaluate", "--nonprivate", "taught")

@@ -31,10 +31,11 @@ from labelveil.feature_party.evaluation.true_labels import match_true_labels
 from labelveil.feature_party.join.matches import MatchCounts
 from labelveil.feature_party.model.drift import ColumnDrift
 from labelveil.feature_party.pipeline import predicting
+from labelveil.feature_party.pipeline.choice import learns_from_sums, stages_of
 from labelveil.feature_party.pipeline.learning import Learning, _epochs_on
 from labelveil.feature_party.pipeline.means import LabelMeans, means_by
 from labelveil.feature_party.pipeline.stages import Stages
-from labelveil.feature_party.pipeline.sums import SumStages, learns_from_sums, question_bits
+from labelveil.feature_party.pipeline.sums import SumStages, question_bits
 from labelveil.feature_party.pipeline.transfer import Transfer, kept_in, read_kept
 from labelveil.feature_party.training.fitting import EpochRecord
 from tests.common.release.releases import make_release
@@ -400,7 +401,8 @@ def test_sums_are_learned_from_where_they_are_asked_for_or_there(
     party = {"labels_party": {"submit": True, "epoch": "day"}}
     asking = configured(world, tmp_path, **groups, **party)
     assert learns_from_sums(asking)
-    module = "labelveil.feature_party.pipeline.sums.Manifest.from_bytes"
+    assert [type(stages_of(each, True)) for each in (config, asking)] == [Stages, SumStages]
+    module = "labelveil.feature_party.pipeline.choice.Manifest.from_bytes"
     monkeypatch.setattr(module, lambda data: SimpleNamespace(sums=object()))
     assert learns_from_sums(config)
     assert not learns_from_sums(configured(world, tmp_path, release={"directory": tmp_path / "no"}))

@@ -83,12 +83,22 @@ def test_a_question_about_other_bounds_than_are_agreed_by_now_is_not_sent(
     assert sent == [kept]
 
 
+def test_segments_and_questions_are_not_had_of_sums(stages: SumStages) -> None:
+    for ask, by, said in (([], ["x"], "--by"), (["squared"], [], "--ask")):
+        with pytest.raises(ConfigError, match=f"^{said} cannot be had of a model of sums"):
+            stages.check_asked(ask, by)
+    with pytest.raises(ConfigError, match=r"^--by and --ask cannot be had"):
+        stages.evaluate(stages.trained(), ask=["squared"], by=["x"])
+    stages.check_asked([], [])
+
+
 def test_what_any_release_taught_is_not_held_out(
     stages: SumStages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: dict[str, Any] = {}
     monkeypatch.setattr(
-        "labelveil.feature_party.pipeline.sums.predict", lambda *of, **named: given.update(named)
+        "labelveil.feature_party.pipeline.sums_learning.predict",
+        lambda *of, **named: given.update(named),
     )
     now: Any = stages.with_config(stages.config)
     now._answers = [

@@ -434,6 +434,7 @@ def test_heads_are_said_in_words(head: str, said: str) -> None:
 
 
 def test_every_head_and_learner_has_words() -> None:
+    assert len({model_words(head) for head in HEAD_NAMES}) == len(HEAD_NAMES)
     for head in HEAD_NAMES:
         assert model_words(head).startswith(("a ", "the "))
         for learner in LEARNER_NAMES[1:]:

@@ -21,7 +21,8 @@ from labelveil.feature_party.groups.asking import Expected, first_question
 from labelveil.feature_party.groups.boosting import Boosted, boost
 from labelveil.feature_party.groups.codes import CodeRows
 from labelveil.feature_party.groups.law import SumRows
-from labelveil.feature_party.groups.ridge import Ridge, RidgeFit
+from labelveil.feature_party.groups.ridge import Ridge
+from labelveil.feature_party.groups.ridge_fit import RidgeFit
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.model.encoding import Encoded, Encoder
 from labelveil.feature_party.model.model import Predictions, threads_for

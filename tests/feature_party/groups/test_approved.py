@@ -21,12 +21,12 @@ from labelveil.common.mechanisms.group_sums import (
     NoisySums,
     PrivateSums,
 )
-from labelveil.feature_party.groups import asking, ridge, scoring
+from labelveil.feature_party.groups import asking, ridge_fit, scoring
 from labelveil.feature_party.groups.asking import Expected, first_question, groups_of
 from labelveil.feature_party.groups.law import SumRows
 from labelveil.feature_party.groups.means import MeansQuestion
 from labelveil.feature_party.groups.model import SumsModel, columns_of, encoder_of
-from labelveil.feature_party.groups.ridge import RidgeFit, _most_of_each
+from labelveil.feature_party.groups.ridge_fit import RidgeFit, _most_of_each
 from labelveil.feature_party.groups.scoring import Known, ScoreQuestion
 from labelveil.feature_party.schema import NOTHING
 from tests.approved import approved
@@ -225,9 +225,9 @@ def learned() -> SumsModel:
 @pytest.fixture(scope="module")
 def steps() -> Any:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(ridge, "STEPS", 6)
-        patched.setattr(ridge, "STEPS_AGAIN", 3)
-        patched.setattr(ridge, "FEATURES", 40)
+        patched.setattr(ridge_fit, "STEPS", 6)
+        patched.setattr(ridge_fit, "STEPS_AGAIN", 3)
+        patched.setattr(ridge_fit, "FEATURES", 40)
         patched.setattr("labelveil.feature_party.groups.model._ALONG", (0.5, 1.0))
         yield learned()
 

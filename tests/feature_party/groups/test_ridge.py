@@ -11,10 +11,11 @@ from scipy import stats
 
 import labelveil as lv
 from labelveil.common.arrays import Floats, Indices
-from labelveil.feature_party.groups import ridge as ridges
+from labelveil.feature_party.groups import ridge_fit as ridges
 from labelveil.feature_party.groups.codes import CodeRows
 from labelveil.feature_party.groups.law import SumRows
-from labelveil.feature_party.groups.ridge import Ridge, RidgeFit
+from labelveil.feature_party.groups.ridge import Ridge
+from labelveil.feature_party.groups.ridge_fit import RidgeFit
 from labelveil.feature_party.notebook.sources import problem_of
 
 ROWS, GROUPS = 6000, 200

@@ -1,0 +1,417 @@
+"""Ridge regression on random features from noisy sums, with a scale of each column learned.
+
+Sums are linear in predictions (:mod:`labelveil.feature_party.groups.law`), so that their marginal
+likelihood has a closed form; its gradient finds the scale of each column, the amplitudes and the
+labels' own deviation. Which columns matter decides everything: noise leaves few sums to learn from.
+
+Waves run along all columns, or each along about half of them, drawn at random. Over such draws
+the kernel is the product of ``(1 + k)/2`` over columns, with k a squared-exponential of that
+column: the sum over all sets of columns of a kernel of these alone. What hangs on a few columns at
+a time then takes fewer sums to learn than what hangs on all of them together.
+
+Source: scales by marginal likelihood as in Rasmussen and Williams, *Gaussian Processes for Machine
+Learning*, 2006, section 5.4.1; sums of Gaussian processes as in Law et al., *Variational Learning
+on Aggregate Outputs with Gaussian Processes*, NeurIPS 2018; kernels of all sets of columns as in
+Duvenaud, Nickisch and Rasmussen, *Additive Gaussian Processes*, NeurIPS 2011.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import scipy
+import torch
+
+from labelveil.common.arrays import Floats, Indices
+from labelveil.feature_party.groups.codes import CodeRows
+from labelveil.feature_party.groups.law import SumRows, as_normal
+from labelveil.feature_party.groups.ridge import Ridge, features_of
+from labelveil.feature_party.groups.wave_sums import SummedRows, WaveSums
+
+FEATURES = 300
+_WEIGHINGS = 4
+"""How often sums are weighed by how far they are off, before coefficients are final."""
+STEPS, STEPS_AGAIN = 45, 20
+_RATE = 0.1
+_EVENTS, _CELLS = 40_000, 2_000_000
+"""Events by which scales are learned, and their numbers in all columns, at most; about as many of
+each group. Coefficients take all."""
+_CODES = 10_000
+"""Codes by which scales are learned; coefficients take all."""
+_ROWS_AT_ONCE = 1 << 16
+_SPREAD = 1.0
+"""Deviation, before anything is known, of each logarithm that is learned."""
+_DIRECTIONS = 20
+"""In which what is not known of predictions is told apart."""
+_SAMPLE = 2_000
+"""Rows by which it is measured how sure predictions are."""
+_DEVIATION, _AMPLITUDE = 1 / 8, 1 / 4
+"""Of labels around predictions, and of predictions: what is expected, as shares of the range."""
+_QUARTERS = range(-11, 10)
+"""Deviations that are tried, as quarters of a doubling from what is expected: every other one, up
+and down as long as sums get likelier, and then the best one's neighbours."""
+_DEVIATIONS = tuple(_DEVIATION * 2.0 ** (quarter / 4) for quarter in _QUARTERS[1::2])
+
+
+def _most_of_each(sizes: Indices, total: int) -> int:
+    """How many events of each group may be taken so that they are about ``total`` in all."""
+    ascending = np.sort(sizes)
+    smaller = np.cumsum(ascending) - ascending  # all events of the smaller groups
+    left = (total - smaller) / np.arange(sizes.size, 0, -1)  # for each that is not smaller
+    return max(1, int(left[np.argmax(left < ascending)]))
+
+
+class RidgeFit:
+    """One fit, with random features of its own.
+
+    Parameters
+    ----------
+    inputs
+        (n, F) columns of all rows.
+    data
+        Sums over some of them.
+    lower, upper
+        The labels' bounds.
+    seed
+        Of the random features.
+    codes
+        Codes of others of them, if any.
+    start
+        Length over which predictions are first taken to change, as a multiple of √F.
+    along
+        Share of the columns that a wave runs along.
+    """
+
+    def __init__(
+        self,
+        inputs: Floats,
+        data: SumRows,
+        lower: float,
+        upper: float,
+        seed: int,
+        start: float = 1.0,
+        codes: CodeRows | None = None,
+        along: float = 1.0,
+    ) -> None:
+        draw = torch.Generator().manual_seed(seed)
+        count = inputs.shape[1]
+        self.data, self.range = data, upper - lower
+        self.inputs = torch.as_tensor(inputs, dtype=torch.float32)
+        kept = torch.rand(count, FEATURES, generator=draw) < along
+        kept |= ~kept.any(dim=0)  # a wave along no column would be a constant
+        self.frequencies = torch.randn(count, FEATURES, generator=draw) * kept
+        self.phases = 2 * math.pi * torch.rand(FEATURES, generator=draw)
+        spread = float(inputs.std(axis=0).mean()) or 1.0
+        self.first = math.log(start / (spread * math.sqrt(count)))
+        self.log_scales = torch.full((count,), self.first).requires_grad_()
+        # amplitude of the waves, and that of linear features relative to it
+        self.logs = torch.log(torch.tensor([_AMPLITUDE, 0.5])).requires_grad_()
+        self.centre = self.logs.detach().clone()
+        self.deviation = _DEVIATION  # as a share of the range
+        self.draw = draw
+        # an offset is what was once predicted; where labels are not clipped it does not matter
+        self.first_predictions = np.full(len(inputs), np.nan)
+        self.first_predictions[data.rows] = data.offsets
+        self.far: Floats | None = None  # (G,) how far sums are from predicted ones
+        self.codes = codes
+        self.all_codes = self.few_codes = torch.arange(0 if codes is None else codes.rows.size)
+        if codes is not None:
+            self.first_predictions[codes.rows] = codes.mean
+            self.few_codes = torch.randperm(codes.rows.size, generator=draw)[:_CODES]
+
+    def run(self, constant: float | None = None) -> Ridge:
+        """Learn scales, then the coefficients, around what was predicted and then around that.
+
+        ``constant`` is what :meth:`constant_evidence` is, of any fit to the same data.
+        """
+        if constant is None:
+            constant = self.constant_evidence()
+        self.predictions, self.far = self.first_predictions, None
+        some = len(self._picked()) < self.data.groups.size
+        weighed = not self.data.open_ended.all()
+        again = some or weighed or self.codes is not None
+        for steps in (STEPS, STEPS_AGAIN, 0) if again else (STEPS,):
+            picked = self._picked()
+            self._linearize(picked)
+            self._learn(steps, picked)
+            self._learn_deviation(picked)
+            self._linearize()
+            ridge = self._solved(constant, weighed)
+            self.predictions = ridge.predict(self.inputs.numpy())
+        return ridge
+
+    def _linearize(self, picked: torch.Tensor | None = None) -> None:
+        """Sums as linear functions of predictions, in units of the labels' range.
+
+        Where only some events are ``picked`` those stand for all by what new predictions differ
+        from these in, and not by these.
+        """
+        deviation = self.deviation * self.range
+        mean, variance, slope = self.data.moments(self.predictions, deviation)
+        linear = slope * self.predictions[self.data.rows]
+        if picked is not None:
+            events, groups = picked.numpy(), self.data.groups
+            there = np.bincount(groups[events], minlength=self.data.sums.size)
+            shares = np.bincount(groups, minlength=there.size) / np.maximum(there, 1)
+            some = np.zeros_like(linear)
+            some[events] = linear[events] * shares[groups[events]]
+            linear = some
+        rest = (self.data.sums - self.data.by_group(mean - linear)) / self.range
+        self.targets = torch.as_tensor(rest)
+        self.slopes = torch.as_tensor(slope, dtype=torch.float32)
+        self.within = self.data.by_group(variance) / self.range**2
+        self._weigh()
+        if self.codes is not None:
+            near = self.predictions[self.codes.rows]
+            seen, variance, likelier = self.codes.seen(near, deviation)
+            told = seen / self.range, variance / self.range**2, likelier
+            self.seen, self.seen_variance, self.likelier = map(torch.as_tensor, told)
+
+    def _weigh(self) -> None:
+        """Sums as normal numbers: of their own variance, or of one by how far they are off."""
+        noise, more = self.data.noise / self.range**2, 0.0
+        variance = self.within + noise
+        if self.far is not None:
+            variance, likelier = as_normal(self.far, self.within, noise)
+            more = float(likelier.sum())
+        self.variance, self.sums_likelier = torch.as_tensor(variance), more
+
+    def _learn_deviation(self, picked: torch.Tensor) -> None:
+        """Take the deviation under which the sums are likeliest, clipped ones included."""
+        with torch.no_grad():  # all that a deviation changes is what features are multiplied by
+            features = self._summed(self._each(self._rows(picked)))
+            coded = self._of_codes(self._parts_of_codes(self.few_codes))
+        tried = dict[int, float]()
+
+        def evidence(quarter: int) -> float:
+            if quarter not in tried:
+                self.deviation = _DEVIATION * 2 ** (quarter / 4)
+                self._linearize(picked)
+                with torch.no_grad():
+                    groups, weights, count = self._weighed(picked)
+                    sums = torch.zeros(count, features.shape[1])
+                    sums.index_add_(0, groups, features * weights[:, None])
+                    tried[quarter] = self._evidence(sums, coded)[0]
+            return tried[quarter]
+
+        best = round(4 * math.log2(self.deviation / _DEVIATION))
+        for by in (2, -2, 1, -1):
+            while best + by in _QUARTERS and evidence(best + by) > evidence(best):
+                best += by
+        self.deviation = _DEVIATION * 2 ** (best / 4)
+
+    def constant_evidence(self) -> float:
+        """Log of the sums' likelihood if predictions were one constant, at its best deviation."""
+        found = []
+        self.predictions, self.far = self.first_predictions, None
+        for self.deviation in _DEVIATIONS:
+            self._linearize()
+            whitened, size = self.targets.numpy(), self.variance.numpy()
+            constant = self.data.by_group(self.slopes.double().numpy())
+            likelier = 0.0
+            if self.codes is not None:
+                whitened = np.append(whitened, self.seen.numpy())
+                size = np.append(size, self.seen_variance.numpy())
+                constant = np.append(constant, np.ones(self.codes.rows.size))
+                likelier = float(self.likelier.sum())
+            precision = 1 + np.sum(constant**2 / size)
+            fit = np.sum(whitened**2 / size) - np.sum(constant * whitened / size) ** 2 / precision
+            log_det = math.log(precision) + np.log(size).sum()
+            prior = (math.log(self.deviation / _DEVIATION) / _SPREAD) ** 2
+            found.append(float(-0.5 * (fit + log_det + prior)) + likelier)
+        self.deviation = _DEVIATION
+        return max(found)
+
+    def _learn(self, steps: int, picked: torch.Tensor) -> None:
+        optimizer = torch.optim.Adam([self.log_scales, self.logs], lr=_RATE)
+        summed, codes = self._part(picked), self._parts_of_codes(self.few_codes)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            loss = self._falling(self._summed(summed), self._of_codes(codes))
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+
+    def _picked(self) -> torch.Tensor:
+        """Events by which scales are learned: all, or as many of each group as there may be.
+
+        Group by group.
+        """
+        groups = self.data.groups
+        order = torch.randperm(groups.size, generator=self.draw).numpy()
+        by_group = order[np.argsort(groups[order], kind="stable")]
+        events = max(1, min(_EVENTS, _CELLS // self.inputs.shape[1]))
+        if groups.size <= events:
+            return torch.as_tensor(by_group)
+        sizes = np.bincount(groups, minlength=self.data.sums.size)
+        ranks = np.arange(groups.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        most = _most_of_each(sizes, events)
+        return torch.as_tensor(by_group[ranks < most])
+
+    def _weighed(self, events: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
+        """Groups of some events, what each counts for in its sum, and how many groups there are.
+
+        Of a group of which not all events are there, those stand for the others.
+        """
+        count = self.data.sums.size
+        groups = torch.as_tensor(self.data.groups)
+        there = torch.bincount(groups[events], minlength=count).clamp(min=1)
+        shares = torch.bincount(groups, minlength=count) / there
+        groups = groups[events]
+        return groups, self.slopes[events] * shares[groups], count
+
+    def _rows(self, events: torch.Tensor) -> torch.Tensor:
+        """(n, F) columns of some events."""
+        return self.inputs[torch.as_tensor(self.data.rows)[events]]
+
+    def _part(self, events: torch.Tensor) -> SummedRows:
+        """Some events of sums."""
+        return SummedRows.from_rows(self._rows(events), *self._weighed(events))
+
+    @staticmethod
+    def _each(rows: torch.Tensor) -> SummedRows:
+        """Rows each of which is a group of its own."""
+        return SummedRows.from_rows(rows, torch.arange(len(rows)), torch.ones(len(rows)), len(rows))
+
+    def _parts_of_codes(self, codes: torch.Tensor) -> list[tuple[torch.Tensor, SummedRows]]:
+        """Some codes and their events, part by part."""
+        if self.codes is None:
+            return []
+        rows = torch.as_tensor(self.codes.rows)
+        parts = torch.split(codes, _ROWS_AT_ONCE)
+        return [(part, self._each(self.inputs[rows[part]])) for part in parts]
+
+    def _of_codes(
+        self, parts: Sequence[tuple[torch.Tensor, SummedRows]]
+    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Codes and the (n, 1 + F + D) features of their events."""
+        return [(codes, self._summed(part)) for codes, part in parts]
+
+    def _whitened(
+        self, sums: torch.Tensor, coded: Sequence[tuple[torch.Tensor, torch.Tensor]]
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """Sums of features and features of codes, of coefficients and targets whose deviation is 1.
+
+        Each with its targets, and the deviations that both were divided by.
+        """
+        seen = [(sums, self.targets, self.variance)]
+        seen += [(rows, self.seen[part], self.seen_variance[part]) for part, rows in coded]
+        for features, targets, variance in seen:
+            deviations = variance.sqrt()
+            yield features * self._sizes / deviations[:, None], targets / deviations, deviations
+
+    def _evidence(
+        self, sums: torch.Tensor, coded: Sequence[tuple[torch.Tensor, torch.Tensor]]
+    ) -> tuple[float, torch.Tensor, torch.Tensor]:
+        """Log of the marginal likelihood of sums, with (G, 1 + F + D) of features, and of codes.
+
+        What was expected of what is learned is in it. Also a factor of the precision of the
+        coefficients, (1 + F + D, …), in units of :attr:`_sizes`, and their mean.
+        """
+        width = sums.shape[1]
+        inner = torch.eye(width, dtype=torch.float64)
+        pulled = torch.zeros(width, 1, dtype=torch.float64)
+        fit, sizes = 0.0, 0.0
+        for matrix, targets, deviations in self._whitened(sums, coded):
+            inner.addmm_(matrix.T, matrix)
+            pulled.addmm_(matrix.T, targets[:, None])
+            fit += float(targets.square().sum())
+            sizes += float(torch.log(deviations).sum())
+        likelier = self.sums_likelier + sum(float(self.likelier[part].sum()) for part, _ in coded)
+        factor = torch.linalg.cholesky(inner)
+        mean = torch.cholesky_solve(pulled, factor)
+        log_det = 2 * (float(torch.log(torch.diagonal(factor)).sum()) + sizes)
+        evidence = likelier - 0.5 * (fit - float((pulled * mean).sum()) + log_det)
+        return evidence - float(self._unlikely()), factor, mean
+
+    def _unlikely(self) -> torch.Tensor:
+        """Log of how much less likely than expected what is learned was beforehand."""
+        unlikely = (self.log_scales - self.first).square().sum()
+        unlikely = unlikely + (self.logs - self.centre).square().sum()
+        return 0.5 * (unlikely + math.log(self.deviation / _DEVIATION) ** 2) / _SPREAD**2
+
+    def _falling(
+        self, sums: torch.Tensor, coded: Sequence[tuple[torch.Tensor, torch.Tensor]]
+    ) -> torch.Tensor:
+        """What falls as the evidence rises: its slope in what is learned is minus the evidence's.
+
+        With M of all rows, of deviation 1, and b and r the mean of coefficients and what it leaves
+        of targets, the evidence's slope in M is ``r bᵀ - M (1 + MᵀM)⁻¹``. Of few rows that product
+        is ``(1 + MMᵀ)⁻¹ M``, and r is ``(1 + MMᵀ)⁻¹`` times the targets.
+        """
+        falling = self._unlikely()
+        if not coded and len(sums) < sums.shape[1]:
+            (matrix, targets, _), *_ = self._whitened(sums, coded)
+            with torch.no_grad():
+                outer = torch.eye(len(sums), dtype=torch.float64).addmm_(matrix, matrix.T)
+                factor = torch.linalg.cholesky(outer)
+                left = torch.cholesky_solve(targets[:, None], factor)
+                slope = torch.cholesky_solve(matrix, factor) - left * (left.T @ matrix)
+            return falling + (matrix * slope).sum()
+        with torch.no_grad():
+            _, factor, mean = self._evidence(sums, coded)
+            covariance = torch.cholesky_inverse(factor)
+        for matrix, targets, _ in self._whitened(sums, coded):
+            with torch.no_grad():
+                left = targets[:, None] - matrix @ mean
+                slope = matrix @ covariance - left * mean.T
+            falling = falling + (matrix * slope).sum()
+        return falling
+
+    def _summed(self, part: SummedRows) -> torch.Tensor:
+        """(count, 1 + F + D) sums of features of some rows by group, times their weights."""
+        scales, linear = self.log_scales.exp(), self.logs[1].exp()
+        waves = WaveSums.apply(  # type: ignore[no-untyped-call]
+            *(scales, part.rows, part.weights, part.groups, part.count),
+            *(self.frequencies, self.phases, torch.is_grad_enabled()),
+        )
+        return torch.cat([part.constants, linear * scales * part.columns, waves], dim=1)
+
+    @property
+    def _sizes(self) -> torch.Tensor:
+        """(1 + F + D,) what deviation coefficients are expected to have; the constant's is 1: the
+        whole range."""
+        width = self.inputs.shape[1] + FEATURES
+        return torch.cat([torch.ones(1), self.logs[0].exp().expand(width)]).double()
+
+    def _solved(self, constant: float, around: bool) -> Ridge:
+        sample = self.inputs[:: -(-len(self.inputs) // _SAMPLE)]
+        with torch.no_grad():
+            sums = self._summed(self._part(torch.arange(self.data.groups.size)))
+            coded = self._of_codes(self._parts_of_codes(self.all_codes))
+            for _ in range(_WEIGHINGS if around else 0):
+                _, factor, mean = self._evidence(sums, coded)
+                (matrix, targets, deviations), *_ = self._whitened(sums, coded)
+                unsure = torch.linalg.solve_triangular(factor, matrix.T, upper=False)
+                off = (targets - (matrix @ mean)[:, 0]).square() + unsure.square().sum(dim=0)
+                self.far = (deviations * off.sqrt()).numpy()
+                self._weigh()
+            evidence, factor, mean = self._evidence(sums, coded)
+            coefficients = self._sizes * mean[:, 0]
+            features = features_of(
+                sample, self.log_scales.exp(), self.frequencies, self.phases, self.logs[1].exp()
+            )
+            weighed = (features.double() * self._sizes).T
+            spread = torch.linalg.solve_triangular(factor, weighed, upper=False)
+            moments = spread @ spread.T / spread.shape[1]
+            _, axes = torch.linalg.eigh(moments)
+            axes = axes[:, -_DIRECTIONS:]
+            unknown = torch.linalg.solve_triangular(factor.T, axes, upper=True)
+            unknown = unknown * self._sizes[:, None] * self.range
+            # the mean of this and of one constant, by how likely the sums are under each
+            share = float(scipy.special.expit(evidence - constant))
+            average = float(features.double().mean(dim=0) @ coefficients)
+            coefficients = share * coefficients
+            coefficients[0] += (1 - share) * average
+        return Ridge(
+            self.log_scales.detach().exp(),
+            self.frequencies,
+            self.phases,
+            float(self.logs[1].detach().exp()),
+            coefficients * self.range,
+            self.deviation * self.range,
+            float(spread.square().sum(dim=0).mean().sqrt()) * self.range,
+            evidence - constant,
+            unknown,
+        )

@@ -1,0 +1,78 @@
+"""Random features of rows, summed over groups, with their slope in the scales of columns."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+
+from labelveil.feature_party.groups.ridge import IN_CACHE
+
+
+class WaveSums(torch.autograd.Function):
+    """(G, D) sums over groups of each row's waves, times its weight, and their slope in the scales.
+
+    Part by part, so that a part's waves stay in the cache: as one product over all rows, followed
+    back by torch, they take three times as long.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        scales: torch.Tensor,
+        x: torch.Tensor,
+        weights: torch.Tensor,
+        groups: torch.Tensor,
+        count: int,
+        frequencies: torch.Tensor,
+        phases: torch.Tensor,
+        followed: bool,
+    ) -> torch.Tensor:
+        size = math.sqrt(2 / phases.numel())
+        angles = torch.empty(len(x) if followed else min(len(x), IN_CACHE), phases.numel())
+        waves = torch.empty(min(len(x), IN_CACHE), phases.numel())
+        total = torch.zeros(count, phases.numel())
+        weighed = size * weights[:, None]
+        for start in range(0, len(x), IN_CACHE):
+            part = slice(start, start + IN_CACHE)
+            rows = x[part] * scales
+            angle = angles[part] if followed else angles[: len(rows)]
+            wave = waves[: len(rows)]
+            torch.addmm(phases, rows, frequencies, out=angle)
+            torch.cos(angle, out=wave)
+            total.index_add_(0, groups[part], wave.mul_(weighed[part]))
+        if followed:
+            ctx.save_for_backward(x, weighed, groups, frequencies, angles)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, weighed, groups, frequencies, angles = ctx.saved_tensors
+        moved = torch.zeros_like(frequencies)
+        for start in range(0, len(x), IN_CACHE):
+            part = slice(start, start + IN_CACHE)
+            slope = slopes[0].index_select(0, groups[part])
+            moved.addmm_((x[part] * weighed[part]).T, slope.mul_(torch.sin(angles[part])), alpha=-1)
+        return ((moved * frequencies).sum(dim=1), *[None] * 7)
+
+
+@dataclass(frozen=True, eq=False)
+class SummedRows:
+    """Rows whose features are summed, and what of their sums no scale changes."""
+
+    rows: torch.Tensor  # (n, F) float32
+    groups: torch.Tensor  # (n,) 0 … count - 1
+    weights: torch.Tensor  # (n,)
+    count: int
+    constants: torch.Tensor  # (count, 1) sums of weights
+    columns: torch.Tensor  # (count, F) sums of rows, times their weights
+
+    @classmethod
+    def from_rows(
+        cls, rows: torch.Tensor, groups: torch.Tensor, weights: torch.Tensor, count: int
+    ) -> Self:
+        constants = torch.zeros(count, 1).index_add(0, groups, weights[:, None])
+        columns = torch.zeros(count, rows.shape[1]).index_add(0, groups, rows * weights[:, None])
+        return cls(rows, groups, weights, count, constants, columns)

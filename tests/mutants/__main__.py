@@ -6,6 +6,7 @@ Mutations are made in a copy of the tree, in ``build/mutants``, so that nobody's
 from __future__ import annotations
 
 import argparse
+import math
 import shutil
 import subprocess
 import tempfile
@@ -16,7 +17,7 @@ from pathlib import Path
 from tests.imports import PACKAGES, ROOT
 from tests.mutants.draw import Mutation, drawn, room
 from tests.mutants.equivalent import EQUIVALENT
-from tests.mutants.forked import HANGS, pytest_in
+from tests.mutants.forked import COMPUTES, HANGS, pytest_in
 from tests.mutants.reach import Measured, Reach
 
 BUILD = ROOT / "build" / "mutants"
@@ -76,14 +77,14 @@ def noticed(mutation: Mutation, tests: Sequence[Measured], tree: Path) -> str | 
             compiled.unlink()
         try:
             target.write_bytes(mutation.applied(source))
-            seconds = 60 + 4 * sum(test.seconds for test in tests)
+            seconds = 60 + 4 * math.ceil(sum(test.seconds for test in tests))
             for _ in range(2):  # once more, lest a machine that stalls is taken for a hang
                 code, said = pytest_in(tree, ["-x", *files], seen, seconds)
                 if code != HANGS:
                     break
         finally:
             target.write_bytes(source)
-    if code in (0, HANGS):
+    if code in (0, HANGS, COMPUTES):
         return "hangs" if code else None
     failed = [line for line in said.splitlines() if line.startswith(("FAILED", "ERROR"))]
     return failed[0] if failed else f"ends with {code}"
@@ -94,7 +95,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="another seed draws other mutations")
     parser.add_argument("--count", type=int, default=400, help="how many, evenly over the rooms")
     parser.add_argument("--room", action="append", default=[], help="only this folder or file")
-    parser.add_argument("--seconds", type=float, default=40, help="of tests, near and far")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=40,
+        help="of a processor for the tests near, and for those far",
+    )
     parser.add_argument("--near", action="store_true", help="run no tests of other folders")
     parser.add_argument("--list", action="store_true", help="print what is drawn, run nothing")
     given = parser.parse_args()

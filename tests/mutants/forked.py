@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import resource
 import signal
 import sys
 import tempfile
@@ -25,6 +26,8 @@ ARGUMENTS = (
     *("-p", "tests.mutants.plugin", "-m", "not slow"),
 )
 HANGS = 124
+COMPUTES = -signal.SIGKILL
+_PATIENCE = 3
 _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(
     ["coverage", "hypothesis", "pytest", "scipy.optimize", "scipy.stats"]
@@ -32,16 +35,19 @@ _SERVER.set_forkserver_preload(
 
 
 def pytest_in(
-    tree: Path, arguments: Sequence[str], more: Mapping[str, str], seconds: float | None = None
+    tree: Path, arguments: Sequence[str], more: Mapping[str, str], seconds: int | None = None
 ) -> tuple[int, str]:
-    """Run pytest in a tree; return its exit code, or ``HANGS`` after so many seconds, and output.
+    """Run pytest in a tree; return its exit code and output.
 
-    Processes that the tests start see the tree, and ``more`` in their environment.
+    Processes that the tests start see the tree, and ``more`` in their environment. The code is
+    ``COMPUTES`` after so many seconds of a processor, and ``HANGS`` where nothing ends in
+    ``_PATIENCE`` times as many on the clock.
     """
     with tempfile.NamedTemporaryFile() as output:
-        process = _SERVER.Process(target=_run, args=(tree, arguments, more, output.name))
+        given = (tree, arguments, more, output.name, seconds)
+        process = _SERVER.Process(target=_run, args=given)
         process.start()
-        process.join(seconds)
+        process.join(None if seconds is None else _PATIENCE * seconds)
         code = HANGS if process.exitcode is None else process.exitcode
         if code == HANGS:
             with contextlib.suppress(ProcessLookupError):
@@ -51,11 +57,19 @@ def pytest_in(
         return code, output.read().decode(errors="replace")
 
 
-def _run(tree: Path, arguments: Sequence[str], more: Mapping[str, str], output: str) -> None:
+def _run(
+    tree: Path,
+    arguments: Sequence[str],
+    more: Mapping[str, str],
+    output: str,
+    seconds: int | None,
+) -> None:
     """Become a new process over the tree, as far as its tests can see, and run them."""
     code = 1
     try:
         os.setsid()
+        if seconds is not None:
+            resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
         written = os.open(output, os.O_WRONLY)
         os.dup2(written, 1)
         os.dup2(written, 2)

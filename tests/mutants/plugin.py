@@ -1,15 +1,15 @@
 """In the pytest of a mutant: which lines each test reaches, or only the tests that were chosen.
 
-``LABELVEIL_REACH=FILE`` measures and writes ``{test: [seconds, {source: [lines]}]}``, lines that
-run while modules are imported under the test ``""``. ``LABELVEIL_CHOSEN=FILE`` runs the tests of
-which the file has a line each, in its order. Processes that a test starts are not measured.
+``LABELVEIL_REACH=FILE`` measures and writes ``{test: [seconds, {source: [lines]}]}``, seconds of a
+processor, and lines that run while modules are imported under the test ``""``.
+``LABELVEIL_CHOSEN=FILE`` runs the tests of which the file has a line each, in its order. Processes
+that a test starts are not measured.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +32,7 @@ if REACH:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    start = time.perf_counter()
+    start = sum(os.times()[:4])
     if REACH:
         _measured.switch_context(item.nodeid)
     try:
@@ -40,7 +40,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     finally:
         if REACH:
             _measured.switch_context("")
-        _seconds[item.nodeid] = time.perf_counter() - start
+        _seconds[item.nodeid] = sum(os.times()[:4]) - start
 
 
 @pytest.hookimpl(trylast=True)

@@ -20,7 +20,7 @@ def digest(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Measured:
-    """A test, the seconds that it took while it was measured, and lines that it reached."""
+    """A test, the seconds of a processor that it took, and lines that it reached."""
 
     name: str
     seconds: float

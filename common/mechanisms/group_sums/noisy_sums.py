@@ -65,7 +65,7 @@ class NoisySums:
     def __post_init__(self) -> None:
         within("(0, 40]", epsilon=self.epsilon)
         numerators, denominator = self._terms
-        if max(*numerators, denominator) > _MOST_TERM:
+        if max(numerators) > _MOST_TERM:
             scale = float(Fraction(max(numerators), denominator))
             raise PrivacyError(
                 f"noise of scale {scale:.3g} steps is too much to draw; use a coarser grid, smaller"

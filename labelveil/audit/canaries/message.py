@@ -200,7 +200,7 @@ def multiplicative_check(message: Message) -> Check:
     most = math.exp(message.epsilon)
     released, uniform = message.released.multiplicative, message.uniform.multiplicative
     return Check(
-        verdict_of(released <= most + _SLACK),
+        verdict_of(max(released, uniform) <= most + _SLACK),
         "The ratio was computed exactly under the released prior and a uniform one.",
         f"{released:.4f} and {uniform:.4f}.",
         claim=f"The best guess becomes at most e^ε = {most:.3f} times as good.",

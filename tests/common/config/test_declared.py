@@ -104,6 +104,8 @@ def test_the_file_shows_every_setting_and_loads(tmp_path: Path) -> None:
     assert "# Whether to hurry.\nquick = false\n" in text
     for line in ("# total = 3.5", 'way = "one"', 'rows = "auto"', '# names = ["ann"]'):
         assert f"\n{line}\n" in text
+    nothing = commented_toml(File, "A file.", {"place.names": [], "budget.rows": 2})
+    assert "\nnames = []\n" in nothing  # was chosen, too
     path = tmp_path / "file.toml"
     loaded = write_config(path, File, "A file.", {"place.folder": Path("a b")})
     assert path.read_text() == text

@@ -7,7 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from labelveil.common.engine.shuffle import Exchange, Files, key_buckets, match_keys, sort_keys
+from labelveil.common.engine import shuffle
+from labelveil.common.engine.shuffle import (
+    Exchange,
+    Files,
+    count_repeated,
+    key_buckets,
+    match_keys,
+    sort_keys,
+)
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import DataError
 
@@ -36,12 +44,28 @@ def test_keys_are_sorted_and_equal_ones_keep_their_order(
 @pytest.mark.parametrize("ascending", [True, False])
 def test_keys_are_found(heads: int, tails: int, ascending: bool) -> None:
     known = np.unique(drawn(500, heads, tails))
-    wanted = np.concatenate([known[::3], drawn(501, heads, tails)])
+    near = known[::5].copy()  # and keys that differ in the last bit, or the middle one
+    near.view(np.uint8).reshape(-1, 16)[:, 7] ^= np.arange(near.size, dtype=np.uint8) % 2
+    near.view(np.uint8).reshape(-1, 16)[:, 15] ^= 1 - np.arange(near.size, dtype=np.uint8) % 2
+    wanted = np.concatenate([known[::3], drawn(501, heads, tails), near])
     wanted = np.sort(wanted) if ascending else wanted
     at, there = match_keys(known, wanted)
     assert there.tolist() == np.isin(wanted, known).tolist()
     assert there.sum() >= known[::3].size
     assert (known[at[there]] == wanted[there]).all()
+
+
+@pytest.mark.parametrize(("heads", "tails"), [(2**64 - 1, 9), (300, 30), (3, 2**64 - 1), (1, 1)])
+@pytest.mark.parametrize("at_once", [7, 1 << 20])
+def test_repeated_keys_are_counted(
+    heads: int, tails: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However few are sorted at a time."""
+    monkeypatch.setattr(shuffle, "_SORTED_AT_ONCE", 60 * at_once)
+    monkeypatch.setattr(shuffle, "_KEYS_AT_ONCE", at_once)
+    given = drawn(500, heads, tails)
+    for some in (given, given[:1], np.sort(given)[-2:], np.repeat(given[-1:], 3)):
+        assert count_repeated(some) == len(some) - len(set(some.tolist()))
 
 
 def exchanged(folder: Path) -> tuple[Exchange, list[dict[str, np.ndarray]]]:

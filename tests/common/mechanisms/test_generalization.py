@@ -248,6 +248,9 @@ def test_the_records_that_a_gap_needs_with_a_delta() -> None:
     found = records_needed(0.1, epsilon, beta, delta)
     assert max_information_gap(epsilon, found, beta, delta) <= 0.1
     assert max_information_gap(epsilon, found - 1, beta, delta) > 0.1
+    # the gap widens again: it is so small from 6,000 to 9,000 at most
+    window = [n for n in range(6000, 9000) if max_information_gap(0.02, n, beta, 1e-8) <= 0.0382]
+    assert 6000 < records_needed(0.0382, 0.02, beta, 1e-8) == window[0] < window[-1] < 8999
     # of δ = 1e-4 nothing is known by max-information for n of a thousand; 18ε from ln(4ε/δ)/ε² on
     assert records_needed(0.36, 0.02, beta, 1e-4) == math.ceil(math.log(800) / 0.02**2)
     for error, spent in ((0.01, 0.1), (0.05, 0.3)):  # below ε/4, whatever the number

@@ -41,7 +41,6 @@ def spread(cells: int, probabilities: np.ndarray) -> float:
     return float(np.sqrt(probabilities @ (labels - mean) ** 2))
 
 
-@pytest.mark.slow
 def test_an_end_may_have_a_mass_of_its_own_where_it_stands_out() -> None:
     """By more than two deviations of the noise, from the mean of the four cells beside it."""
     flat = np.array([5.0, 4.0, 6.0, 4.0, 6.0, 90.0, 6.0, 4.0, 6.0, 4.0, 5.0])

@@ -57,7 +57,7 @@ def test_clipping_as_the_paper_has_it() -> None:
 def test_cells_in_another_order_stay_the_same_cells() -> None:
     order = np.array([2, 0, 3, 1])
     counts, start = np.array([400, 50, 9, 120]), np.array([8, 1, 1, 2])
-    prior = NoisyPrior(counts, Fraction(1), 579, start=start)
+    prior = NoisyPrior(counts, Fraction(1, 100), 579, start=start)
     moved = prior.reordered(order)
     assert moved.noisy_counts.tolist() == [9, 400, 120, 50]
     assert moved.expected is not None

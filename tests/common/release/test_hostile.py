@@ -141,6 +141,7 @@ def test_a_list_of_a_manifest_is_no_longer_than_it_may_be(
         (PriorSection, {"scale": "01"}),
         (ContentSection, {"digest": "AB" * 32}),
         (ContentSection, {"digest": "ab" * 31}),
+        (ContentSection, {"digest": "ab" * 33}),
         (PopulationSection, {"secret_check": "ab" * 15}),
         (PopulationSection, {"secret_check": "ab" * 17}),
     ],
@@ -283,6 +284,9 @@ def test_an_option_has_six_digits() -> None:
             check_digits({"weights": [1.0, value]})
     with pytest.raises(ConfigError, match="at most"):
         check_options("laplace", {"tails": 10**12})
+    check_details("unbiased", {"outputs": 1 << 16})  # as many as two bytes tell apart
+    with pytest.raises(ConfigError, match="outputs=65537 must be at most 65,536"):
+        check_details("unbiased", {"outputs": (1 << 16) + 1})
 
 
 @pytest.mark.parametrize(

@@ -439,6 +439,9 @@ def test_more_rows_than_are_wanted_are_refused(
     error = fetch_error(world, files, tmp_path, Behaviour(), max_rows=1499)
     assert "1,500 rows, more than max_rows=1,499" in str(error)
     assert not list(tmp_path.iterdir())
+    with serving(world, Behaviour(), files) as address:
+        settings = client_settings(address, files, max_rows=1500)
+        assert ReleaseClient(settings, QUICK).fetch(tmp_path).manifest.population.rows == 1500
 
 
 def test_more_rows_than_the_disk_has_room_for_are_refused(

@@ -117,5 +117,8 @@ def test_a_manifest_of_another_release_or_digest_is_refused(
     own = Manifest.from_bytes(world.release.manifest_bytes)
     data = own.model_copy(update={"data_set": "others"}).to_bytes()
     assert "instead of 'sales'" in refusal(world, files, tmp_path, Behaviour(manifest=data))
+    epoch = fetch_error(world, files, tmp_path, Behaviour(), epoch="another")
+    assert f"epoch {own.epoch!r} instead of 'sales', 'another'" in str(epoch)
+    assert not list(tmp_path.iterdir())
     line = refusal(world, files, tmp_path, Behaviour(digest=bytes(range(32))))
     assert "does not have the digest it was sent with" in line

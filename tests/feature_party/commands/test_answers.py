@@ -481,7 +481,9 @@ def test_an_evaluation_is_compared_with_what_is_named(monkeypatch: pytest.Monkey
     assert refusal("evaluate", "--nonprivate=a", "--nonprivate-metrics=b").startswith(
         "--nonprivate"
     )
-    assert "folder of the model itself" in refusal("evaluate", "--nonprivate", "./model")
+    assert "folder of the model itself" in refusal(
+        "evaluate", "--nonprivate", f"{Path.cwd()}/model"
+    )
 
 
 @pytest.fixture

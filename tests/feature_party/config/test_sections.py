@@ -81,6 +81,21 @@ def test_sums_need_all_three_or_none(given: tuple[bool, ...]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"training": {"holdout": 0}}, "keeps no events to tell how good a model of sums is"),
+        ({"release": {"parquet": True}}, "releases of sums have none"),
+    ],
+)
+def test_models_of_sums_are_scored_by_events_of_their_own(
+    values: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        rounds_of(1.0, groups=SUMS, **values)
+    assert rounds_of(1.0, **values)
+
+
+@pytest.mark.parametrize(
     ("lower", "upper", "span"), [(1, 1, 0), (2, 1, 0), (-1e308, 1e308, 0), (-3, -1.5, 1.5)]
 )
 def test_labels_that_are_summed_have_bounds_apart(lower: float, upper: float, span: float) -> None:

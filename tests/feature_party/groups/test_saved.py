@@ -42,7 +42,7 @@ def saved() -> SavedSums:
 def test_it_predicts_and_asks_what_it_did(saved: SavedSums, tmp_path: Path) -> None:
     saved.save(tmp_path)
     again = SavedSums.load(tmp_path)
-    assert again.facts == FACTS
+    assert (again.facts, again.key, [*again.by_label]) == (FACTS, "id", ["y"])
     assert is_of_sums(tmp_path)
     table = pl.DataFrame({"x": [0.1, None, 3.0], "kind": ["a", "b", "new"]})
     assert again.predict(table).equals(saved.predict(table))

@@ -268,6 +268,10 @@ def test_decoders_trade_bias_for_variance(ridge: float) -> None:
 def test_squares_of_rounded_labels_are_told_without_what_rounding_adds() -> None:
     whole, gaps = problem(), np.array([0.0, 1.5, 3.5, 4.0])
     np.testing.assert_allclose(convex_targets(whole, np.square), GRID**2)
+    halves = np.arange(4) + 0.5  # which are no whole numbers
+    odd = FiniteChannel(halves, halves, randomized_response_rows(4, 1.0))
+    given = LabelProblem.from_channel(odd, np.ones(4))
+    np.testing.assert_allclose(convex_targets(given, np.square), halves**2 - 1 / 6)
     channel = FiniteChannel(gaps, gaps, randomized_response_rows(4, 1.0))
     given = LabelProblem.from_channel(channel, np.ones(4))
     # of y², a sixth of the squared gap on the average, half of it to either side

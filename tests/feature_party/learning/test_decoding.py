@@ -10,6 +10,7 @@ from labelveil.feature_party.learning.calibration import decoding_slope
 from labelveil.feature_party.learning.decoding import convex_targets, decoder, indicator_decoder
 from labelveil.feature_party.learning.mixing import mixture_weights
 from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.several_releases import join_problems
 from tests.feature_party.worlds import thresholds_channel
 
 
@@ -61,6 +62,22 @@ def test_bins_are_decoded_to_their_means() -> None:
     assert not found.exact
     np.testing.assert_allclose(problem.channel @ found.values[:, 0], np.repeat([1, 4, 7], 3))
     assert indicator_decoder(problem).exact
+
+
+def test_several_releases_are_decoded_as_exactly_as_the_worst() -> None:
+    """Labels of the merged bins are told by their mean, whatever another release tells."""
+    binned = bins_problem()
+    channel = FiniteChannel(binned.grid, binned.grid, randomized_response_rows(9, 1.0))
+    plain = LabelProblem.from_channel(channel, np.ones(9))
+    for parts in ([plain, binned], [binned, plain]):
+        assert not decoder(join_problems(parts, [1, 1]), binned.grid).exact
+    assert decoder(join_problems([plain, plain], [1, 1]), binned.grid).exact
+
+
+def test_a_prior_of_one_label_has_a_deviation_to_divide_by() -> None:
+    channel = FiniteChannel(np.arange(9.0), np.arange(9.0), randomized_response_rows(9, 1.0))
+    certain = LabelProblem.from_channel(channel, np.eye(9)[4])
+    assert certain.deviation == pytest.approx(8 / 1000)  # of the range
 
 
 def test_ridge_trades_bias_for_variance() -> None:

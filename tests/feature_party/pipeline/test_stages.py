@@ -251,6 +251,9 @@ def test_only_a_model_of_these_events_is_loaded(
     other = Learning(configured(world, tmp_path), _labels=prepared(2))
     with pytest.raises(DataError, match=r"is of y0, and the release of y0, y1; train again"):
         other.load()
+    renamed = Learning(configured(world, tmp_path), _labels={"z": prepared()["y0"]})
+    with pytest.raises(DataError, match=r"is of y0, and the release of z; train again"):
+        renamed.load()
     assert [other.prefix("y0"), stages.prefix("y0")] == ["y0: ", ""]
 
 

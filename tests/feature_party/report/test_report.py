@@ -8,6 +8,8 @@ from dataclasses import replace
 from fractions import Fraction
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,9 +28,12 @@ from labelveil.feature_party.evaluation.true_labels import TrueErrors
 from labelveil.feature_party.groups.scoring import Score
 from labelveil.feature_party.join.matches import MatchCounts
 from labelveil.feature_party.learning.names import HEAD_NAMES, LEARNER_NAMES
+from labelveil.feature_party.learning.problem import LabelProblem, first_codes
+from labelveil.feature_party.learning.several_releases import join_problems
 from labelveil.feature_party.model.facts import EpochLosses
 from labelveil.feature_party.pipeline.sums import scored_facts
 from labelveil.feature_party.report import ReportInputs, write_report
+from labelveil.feature_party.report.inputs import ReleasedLabel
 from labelveil.feature_party.report.page import render_report
 from labelveil.feature_party.report.plots import compact
 from labelveil.feature_party.report.score_plots import ErrorRow, error_end, error_scale
@@ -36,6 +41,8 @@ from labelveil.feature_party.report.sums import SumsReport, write_sums_report
 from labelveil.feature_party.report.words import error_rows, headline, model_words
 from tests.effort import one_in
 from tests.feature_party.report.conftest import EXPLAINED
+from tests.feature_party.two_labels import CELLS, NAMES, two_labels
+from tests.feature_party.worlds import thresholds_channel
 
 MakeInputs = Callable[..., ReportInputs]
 
@@ -361,9 +368,42 @@ def test_an_estimate_beyond_what_is_possible_is_not_drawn(make_inputs: MakeInput
     assert sentence == "Estimated mean squared error: 0 … 6 (95%), of a constant 7.9."
 
 
+def test_the_last_release_with_held_out_events_is_drawn() -> None:
+    channel = thresholds_channel(np.linspace(0, 4, 5), 2.0)
+    problem = join_problems([LabelProblem.from_channel(channel, np.ones(5))] * 3, [1, 1, 1])
+    first = first_codes(problem.releases)
+    for sent in ([0, 0], [1, 0, 1, 0], [0, 2], []):
+        codes = np.array([first[number] for number in sent], dtype=np.int64)
+        events = SimpleNamespace(problem=problem)
+        scores: Any = SimpleNamespace(manifests=["a", "b", "c"], codes=codes, events=events)
+        shown = max(sent, default=2)
+        inputs = ReportInputs(scores)
+        assert inputs.shown == "abc"[shown]
+        mine, own = inputs.drawn
+        assert mine.tolist() == [number == shown for number in sent]
+        assert not own.any()
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_the_channel_of_a_label_is_the_average_over_those_sent_with_it(label: int) -> None:
+    """As the prior has these: P[code | value], by a sum over the cells."""
+    manifest = two_labels(600, "joint")[0].manifest
+    ((_, prior),) = manifest.known
+    (channel,) = manifest.channels
+    shown = ReleasedLabel.from_manifest(manifest, NAMES[label])
+    values = CELLS.points[:, label]
+    for value, mass, row in zip(shown.grid, shown.mass, shown.channel, strict=True):
+        weights = np.where(values == value, prior.probabilities, 0.0)
+        assert mass == pytest.approx(weights.sum())
+        if mass > 1e-6:
+            told = weights @ channel.probabilities / mass
+            np.testing.assert_allclose(row[shown.rank], told, atol=1e-9)
+
+
 def test_an_estimate_that_says_nothing_does_not_squeeze_the_others() -> None:
     rows = [ErrorRow("a constant", 8.0), ErrorRow("this model", -900.0, interval=(-2000.0, 90.0))]
     assert error_end(rows) == error_end(rows[:1]) == pytest.approx(10.4)
+    assert error_end([rows[0], replace(rows[1], value=900.0)]) == pytest.approx(10.4)
     assert error_end([*rows, ErrorRow("true", 20.0)]) == pytest.approx(26)
 
 
@@ -394,6 +434,7 @@ def test_heads_are_said_in_words(head: str, said: str) -> None:
 
 
 def test_every_head_and_learner_has_words() -> None:
+    assert len({model_words(head) for head in HEAD_NAMES}) == len(HEAD_NAMES)
     for head in HEAD_NAMES:
         assert model_words(head).startswith(("a ", "the "))
         for learner in LEARNER_NAMES[1:]:

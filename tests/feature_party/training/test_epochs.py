@@ -117,6 +117,17 @@ def test_the_joint_channel_is_a_published_mixture() -> None:
     assert coarse.channel[1] == pytest.approx((coarse.channel[0] + coarse.channel[2]) / 2)
     assert coarse.mean == pytest.approx(problems(3)[2].mean)
     assert coarse.prior.min() > 0.1  # which is where some of them were
+    for parts in (problems(3)[::-1], problems(3)):  # the finest grid, whoever has it
+        assert join_problems(parts, [10, 20, 10]).grid.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_releases_of_other_labels_or_losses_are_not_joined() -> None:
+    first, second = problems()
+    wide = thresholds_channel(np.linspace(0, 5, 5), 1.0)
+    for other in (replace(second, loss="absolute"), LabelProblem.from_channel(wide, np.ones(5))):
+        for parts in ([first, other], [other, first]):
+            with pytest.raises(DataError, match="name releases of one domain and loss"):
+                join_problems(parts, [1, 1])
 
 
 def test_a_code_has_the_likelihood_of_its_own_channel() -> None:

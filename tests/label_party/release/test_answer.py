@@ -177,18 +177,20 @@ def written(grid: Any, laws: Any, sizes: Any = None) -> bytes:
     table = np.asarray(laws, dtype="<i8")
     stated = np.array(table.shape[::-1] if sizes is None else sizes, dtype="<u4")
     parts = (STRATA.astype(np.uint8), stated, np.asarray(grid, dtype="<f8"), table)
-    return b"".join(part.tobytes() for part in parts)
+    return LINE + b"".join(part.tobytes() for part in parts)
 
 
 BYTES = asking()
+LINE = BYTES[: BYTES.index(b"\n") + 1]
+BODY = BYTES.removeprefix(LINE)
 ONES = np.ones((3, 3))
 TINY = 5e-324
 STRANGE = {
     "another range": asking(grid=Grid(GRID.points * 2)),
-    "a stratum too many": bytes([3]) + BYTES[1:],
-    "no laws": BYTES[:EVENTS],
-    "half a size": BYTES[: EVENTS + 5],
-    "too few strata": BYTES[5:],
+    "a stratum too many": LINE + bytes([3]) + BODY[1:],
+    "no laws": LINE + BODY[:EVENTS],
+    "half a size": LINE + BODY[: EVENTS + 5],
+    "too few strata": LINE + BODY[5:],
     "a byte too few": BYTES[:-1],
     "a byte too many": BYTES + b"\0",
     "negative": written([0, 5, 10], ONES - 2),
@@ -204,7 +206,7 @@ STRANGE = {
     "no points": written([], np.ones((3, 0))),
     "sizes of another table": written([0, 5, 10], ONES, [9, 1]),
     "sizes whose product is none": written([0, 5, 10], ONES, [(1 << 32) - 1, (1 << 32) - 1]),
-    "text": BYTES[:EVENTS] + b'{"grid": [0, 5, 10], "laws": [[1, 1, 1]]}',
+    "text": LINE + BODY[:EVENTS] + b'{"grid": [0, 5, 10], "laws": [[1, 1, 1]]}',
 }
 
 
@@ -254,6 +256,20 @@ def test_an_answer_that_is_too_large_is_of_its_epoch_alone(
             DataError, match=r"epoch '1' cannot be answered: a manifest of 3 strata"
         ):
             answer(config, cast(Any, events))
+
+
+def test_a_question_that_was_damaged_at_rest_is_not_answered(world: World) -> None:
+    """Not even where what it became is a question: an event in another stratum."""
+    world.submit(asking())
+    (path,) = world.party.store.glob("populations/*/*/*.question")
+    data = path.read_bytes()
+    other = asking(np.where(np.arange(EVENTS) == 5, 0, STRATA))
+    assert sum(a != b for a, b in zip(data, other, strict=True)) == 1
+    path.write_bytes(other)
+    assert f"{path.name} is damaged" in world.party.release(**ASKED).error
+    assert world.party.nothing_left()
+    path.write_bytes(data)
+    world.released()
 
 
 def test_a_question_must_be_the_one_of_its_header(world: World) -> None:

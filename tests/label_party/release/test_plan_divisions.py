@@ -14,11 +14,17 @@ from labelveil.common.randomizers.base import Randomizer
 from labelveil.common.randomizers.cells import Cells, Group, check_outputs
 from labelveil.common.randomizers.design.assessment import Assessment, Assessor
 from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.terms import Division
 from labelveil.common.security.new_keys import write_secret
 from labelveil.label_party.commands.plan import print_divisions
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.release.plan_divisions import DivisionPlan, plan_divisions
-from labelveil.label_party.release.prior_knowledge import KnownLabels, PriorKnowledge, from_domain
+from labelveil.label_party.release.prior_knowledge import (
+    KnownLabels,
+    PriorKnowledge,
+    from_domain,
+    from_manifest,
+)
 from tests.commands import Result
 from tests.effort import one_in
 
@@ -54,7 +60,12 @@ def test_labels_of_all_records_of_a_user_are_paid_for() -> None:
     config = configured(RETURNED, AMOUNT)
     user = config.privacy.model_copy(update={"unit": "user", "max_records_per_user": 3})
     config = config.model_copy(update={"privacy": user})
-    for row in plan_divisions(config, from_domain(20_000), [2.0]).rows:
+    rows = plan_divisions(config, from_domain(20_000), [2.0]).rows
+    ways: list[Division] = ["joint", "separate", "split"]
+    taken = {way: [row.division for row in rows if row.taken_by(way)] for way in ways}
+    assert taken == {way: [row.division for row in rows if row.division == way] for way in ways}
+    assert [row.auto for row in rows if row.taken_by("auto")] == [True]
+    for row in rows:
         spent = row.epsilon_prior + sum(row.epsilon_labels)
         assert spent == pytest.approx(row.epsilon, rel=1e-6)
         assert spent <= row.epsilon * (1 + 1e-12)
@@ -62,8 +73,10 @@ def test_labels_of_all_records_of_a_user_are_paid_for() -> None:
 
 def test_ways_over_cells_are_left_out_if_that_is_asked_for() -> None:
     config, known = configured(RETURNED, AMOUNT), from_domain(20_000)
-    (row,) = plan_divisions(config, known, [0.5], over_cells=False).rows
-    assert (row.division, row.auto) == ("split", True)
+    rows = plan_divisions(config, known, [2.0, 0.5], over_cells=False).rows
+    assert [(row.epsilon, row.division, row.auto) for row in rows] == [
+        (0.5, "split", True), (2.0, "split", True),
+    ]  # fmt: skip
 
 
 def test_one_channel_is_predicted_to_beat_one_a_label(plan: DivisionPlan) -> None:
@@ -174,6 +187,26 @@ def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "label_party.toml").write_text(CONFIG)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.mark.parametrize("division", ["joint", "split"])
+def test_the_prior_of_a_release_is_by_names(
+    orders: Path, run_cli: Callable[..., Result], division: str
+) -> None:
+    """Whatever the order in which they are named, and of those alone."""
+    assert run_cli("release", "--set", f"privacy.division={division}").code == 0
+    grids = {"amount": Grid.from_step(0, 20, 2), "returned": Grid.from_edges([0, 1])}
+
+    def known(*names: str) -> np.ndarray:
+        cells = Cells(tuple(grids[name] for name in names))
+        found = from_manifest(orders / "label_store/releases/orders/1", [*names])
+        return found.over(Group(tuple(range(len(names))), cells)).reshape(cells.shape)
+
+    both = known("amount", "returned")
+    np.testing.assert_allclose(known("returned", "amount"), both.T)
+    np.testing.assert_allclose(known("amount"), both.sum(axis=1))
+    np.testing.assert_allclose(known("returned"), both.sum(axis=0))
+    assert known("returned")[1] < 0.22  # 0.09 ± 0.03
 
 
 @pytest.mark.slow

@@ -88,6 +88,18 @@ def test_what_cannot_be_opened_for_a_moment_is_served_afterwards(party: Party) -
     assert catalog.left_out() == []
 
 
+def test_a_server_begins_with_every_release_that_somebody_is_entitled_to(
+    party: Party, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of other data sets than the configured one, too; and of none that nobody may fetch."""
+    caplog.set_level("INFO", server_run.__name__)
+    for name in ("labels", "others", "nobodys"):
+        assert party.release(data__data_set=f'"{name}"', privacy__account='"labels"').code == 0
+    with running(party.config(server__data_sets='["labels", "others"]')):
+        pass
+    assert [vars(each)["releases"] for each in caplog.records if each.msg == "serving"] == [2]
+
+
 def test_a_closed_one_verifies_nothing_more(party: Party) -> None:
     assert party.release().code == 0
     catalog = Catalog(Store(party.store))

@@ -104,6 +104,7 @@ def test_the_copy_holds_no_reservation_and_is_one_file(party: Party) -> None:
     store, privacy = Store(party.store), party.config().privacy
     with store.open_ledger() as ledger:
         reserve(ledger, "labels", "2", privacy.charge, privacy.limit)
+        (party.store / "releases/labels/1/.codes.bin.new").write_bytes(b"of a dead process")
         made = party.run("backup", "--to", "b.tar")
         assert "1 release" in made.out
         assert len(ledger.reservations()) == 1
@@ -116,6 +117,7 @@ def test_the_copy_holds_no_reservation_and_is_one_file(party: Party) -> None:
         assert [entry.epoch for entry in ledger.charges()] == ["1"]
     assert (names[0], names[1], names[-1]) == ("ledger.sqlite", "backup.json", "digests.json")
     assert "releases/labels/1/codes.bin" in names
+    assert not [name for name in names if "/." in name]
     assert not list(party.folder.glob(".b*"))
 
 

@@ -75,6 +75,7 @@ def test_a_reservation_counts_until_it_is_abandoned(path: Path) -> None:
         with pytest.raises(BudgetError):
             reserve(ledger, "d", "2", pure(1), pure(1))
         assert ledger.committed("d", "1") is None
+        assert [each.committed_at for each in ledger.reservations()] == [None]
         ledger.abandon(charge)
         assert ledger.spent("d", pure(1)) is None
         with pytest.raises(LedgerError, match="not open"):

@@ -169,7 +169,7 @@ def test_impossible_mechanisms_are_refused(
     with pytest.raises(PrivacyError, match="delta"):
         composition_view(mechanism("pure", Numbers(epsilon=1.0)), [1], 0.0)
     with pytest.raises(PrivacyError, match="at least 1"):
-        composition_view(mechanism("pure", Numbers(epsilon=1.0)), [0], 1e-6)
+        composition_view(mechanism("pure", Numbers(epsilon=1.0)), [3, 0], 1e-6)
 
 
 STAGES = [Stage("a"), Stage("b", 8.0), Stage("c", 2.0, 3.0, 5)]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from labelveil.common.config import checked
-from labelveil.common.errors import LabelveilError
+from labelveil.common.errors import ConfigError, LabelveilError
 from labelveil.simulation import Settings
 from labelveil.simulation.settings import LabelColumn
 
@@ -75,6 +75,23 @@ def test_impossible_settings_are_refused(changes: dict[str, Any], message: str) 
         checked(Settings, RIGHT | changes)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_what_scoring_depends_on_is_said_in_one_way() -> None:
+    """Of either party, by the simulation's own options."""
+    ours = {
+        "data": "labels population key label missing duplicates features ignore",
+        "domain": "lower upper", "privacy": "epsilon", "training": "objective head holdout seed",
+    }  # fmt: skip
+    flags = {f"{part}.{key}": f"--{key}" for part, keys in ours.items() for key in keys.split()}
+    flags |= {
+        "strata.column": "--strata", "labels_party.submit": "--submit-population",
+        "randomizer.name": "--randomizer", "randomizer.loss": "--loss", "rounds.shares": "--rounds",
+    }  # fmt: skip
+    for name, flag in flags.items():
+        for field in ("label_settings", "feature_settings"):
+            with pytest.raises(ConfigError, match=f"'{name}=1': use {flag} instead"):
+                checked(Settings, RIGHT | {field: (f"{name}=1",)})
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,17 @@ def test_one_step_is_as_private_as_it_says(noise: Any, sampling: Any) -> None:
     assert _worst(quieter, 2 if noise == "gaussian" else 64) > float(bound)
 
 
+@pytest.mark.parametrize(("noise", "shift"), [("laplace", 2), ("direction", 1)])
+def test_many_steps_of_pure_noise_cost_less_at_a_delta(noise: Any, shift: int) -> None:
+    """400 adaptive uses of e-DP: their Rényi curve at least, ``min(α e²/2, e)`` at order α."""
+    steps = GradientSteps(100, 10, 400, noise, "fixed", Fraction(4))
+    each = math.log1p(0.1 * math.expm1(shift / 4))
+    orders = np.arange(2, 60)
+    curve = 400 * np.minimum(orders * each**2 / 2, each) + math.log(1e6) / (orders - 1)
+    assert steps.approximate(0).epsilon == pytest.approx(400 * each)
+    assert steps.approximate(1e-6).epsilon <= float(curve.min()) < 200 * each
+
+
 def test_poisson_steps_cost_exactly_what_is_charged() -> None:
     """Discrete noise has the continuous formula at integer orders, to rounding."""
     steps = GradientSteps(20, 1, 1, scale=Fraction(3, 2))

@@ -45,7 +45,7 @@ def oracle_law(oracle: Oracle, data: Any) -> np.ndarray:
     if isinstance(oracle, ExponentialMechanism):
         return softmax([e / oracle.spread * int(score) for score in data])
     if isinstance(oracle, NoisyMaxLaplace):
-        noise = laplace_mass(oracle.spread / e, 120)
+        noise = laplace_mass(oracle.spread / e, 300)
         return np.array(noisy_argmax([int(score) for score in data], noise))
     assert isinstance(oracle, LaplaceTest)
     above = float(laws.at_least(oracle.sensitivity / e, oracle.threshold - data))
@@ -57,6 +57,7 @@ ORACLES: dict[str, tuple[Oracle, Any]] = {
     "exponential-sure": (ExponentialMechanism(lambda data: data, EPSILON, 1), np.array([9, 5, 4])),
     "noisy-max": (NoisyMaxLaplace(lambda data: data, EPSILON), SCORES),
     "noisy-max-sure": (NoisyMaxLaplace(lambda data: data, EPSILON, 1), np.array([2, 8, 2])),
+    "noisy-max-far": (NoisyMaxLaplace(lambda data: data, EPSILON, 9), np.array([99, 40, 95, 70])),
     "test-below": (LaplaceTest(lambda data: data, 7, EPSILON), 5),
     "test-above": (LaplaceTest(lambda data: data, 7, EPSILON, 2), 7),
 }

@@ -12,7 +12,7 @@ import pytest
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import PrivacyError
 from labelveil.common.guarantees import Adjacency, Unit
-from labelveil.common.mechanisms.selection.leaders import Leaders
+from labelveil.common.mechanisms.selection.leaders import Leaders, StableLeaders
 from tests.common.mechanisms.selection import laws
 from tests.common.mechanisms.selection.test_privacy import peel_law
 from tests.statistics import outcomes_fit
@@ -60,6 +60,14 @@ def test_draws_follow_the_law() -> None:
     seen = laws.drawn(draw)
     assert outcomes_fit(seen, law)
     assert not outcomes_fit(seen, laws.broken_twin(law))
+
+
+def test_all_candidates_are_no_set_of_leaders() -> None:
+    """Behind the last there is no gap: nothing comes out where the others are alike."""
+    for counts in ([5000, 5000], [5000, 5000, 5000]):
+        assert (
+            StableLeaders(Fraction(8), Fraction(1, 10**6)).draw(counts, seeded_entropy(1)) is None
+        )
 
 
 def test_noise_is_scaled_to_what_one_unit_moves() -> None:

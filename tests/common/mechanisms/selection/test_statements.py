@@ -11,7 +11,7 @@ import pytest
 
 from labelveil.common.entropy import Entropy
 from labelveil.common.guarantees import BoundedRange, RenyiDP, to_renyi
-from labelveil.common.mechanisms.selection import Law, LimitedDomain, NoisyMax
+from labelveil.common.mechanisms.selection import Law, LimitedDomain, NoisyMax, StableTopK
 from labelveil.common.mechanisms.selection.base import ADJACENCY, UNIT
 from tests.common.mechanisms.selection import laws
 from tests.effort import one_in
@@ -57,6 +57,21 @@ def test_noisy_max_draws_with_the_noise_of_its_reach(
     seen: Counter[object] = Counter(draws)
     assert outcomes_fit(seen, chances(1.0))
     assert not outcomes_fit(seen, chances(2.0))
+
+
+@pytest.mark.parametrize("test_law", [Law.GAUSSIAN, Law.LAPLACE])
+@pytest.mark.parametrize("choice_law", list(Law))
+def test_choice_and_test_cost_what_is_paid(choice_law: Law, test_law: Law) -> None:
+    """ρ α of both halves at every order; Gaussian noise of the choice ln(3)/(α − 1) more."""
+    rho = Fraction(1, 2)
+    stable = StableTopK(rho, Fraction(1, 10**9), 3, choice_law=choice_law, test_law=test_law)
+    more = math.log(3) if choice_law == Law.GAUSSIAN else 0.0
+    ratios = [
+        (float(to_renyi(stable.guarantee).at(Fraction(order))) - more / (order - 1)) / order
+        for order in (2, 8, 32)
+    ]
+    assert 0.8 * rho < ratios[0] <= rho * (1 + 1e-6)
+    assert max(ratios) <= rho * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("k", [1, 3, 8])

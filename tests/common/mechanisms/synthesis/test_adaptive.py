@@ -120,6 +120,13 @@ def test_the_model_is_close_on_a_small_table(budget: Budget) -> None:
     ours = errors(WORKLOAD, TABLE, WORKLOAD.answers(model.weights * 2000))
     assert ours[1] < 0.15 * uniform[1]
 
+    def misfit(weights: np.ndarray) -> float:
+        gaps = [(WORKLOAD.marginal(weights * 2000, m.which) - m.values, m) for m in model.measured]
+        return float(sum(gap @ gap / m.variance for gap, m in gaps))
+
+    further = project(model.weights, model.measured, WORKLOAD, 2000, 3000)
+    assert misfit(model.weights) < 1.1 * misfit(further)  # it is fitted to all that was measured
+
 
 def test_cheap_rounds_that_teach_nothing_become_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     """At a tiny budget noise drowns the table, and annealing ends the run after a few rounds."""

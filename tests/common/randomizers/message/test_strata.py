@@ -161,6 +161,10 @@ def test_without_strata_codes_are_those_of_the_only_codebook() -> None:
     cells = group.round(labels[:, None], entropy)
     again = channel.sample(cells, entropy.words(LABEL_STREAM, 0, cells.size))
     assert np.array_equal(events.codes, again)
+    assert events.counts.sum() == 500
+    few = randomize(labels[:2, None], plan, seeded_entropy(2))
+    assert few.counts.size == few.message.codebook.channels[0].outputs.size
+    assert np.flatnonzero(few.counts).tolist() == np.unique(few.codes).tolist()
 
 
 def test_a_stratum_has_the_law_of_its_own_labels_and_a_noisy_one_that_of_all() -> None:
@@ -182,6 +186,8 @@ def test_at_most_32_strata_are_kept_the_largest_and_all_others_are_one(count: in
     assert len(strata.names) == min(count, MOST_STRATA)
     assert sum(strata.rows) == rows.sum()
     assert (strata.names[-1] == OTHERS) == (count > MOST_STRATA)
+    plan = plan_message(PAIR, int(rows.sum()), 1.0).in_strata(strata)
+    assert plan.most_outputs * len(strata.names) <= 1 << 16  # two bytes tell stratum and code
     if count > MOST_STRATA:
         assert strata.of_value[0] == strata.of_value[-1] == MOST_STRATA - 1
         assert strata.names[0] == f"c{count - MOST_STRATA + 1}"

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from labelveil.audit.attacks.exact_channel import certify, count_weights
+from labelveil.audit.attacks.exact_channel import PlantedEntropy, certify, count_weights
 from labelveil.audit.attacks.one_run import draw_secrets, one_run
 from labelveil.audit.attacks.replay import (
     function_check,
@@ -68,6 +68,27 @@ def test_exact(rows: twins.Rows, claim: float, epsilon: float) -> None:
 def test_exact_sees_scattered_words() -> None:
     counted = count_weights(twins.low_bits_leak, 2, 1 << 23)
     assert not certify(counted.weights, 1.0).holds
+
+
+def test_exact_counts_every_word_of_runs_between_two_tries() -> None:
+    """Three outputs within one bracket of tries, each of a known number of words."""
+    ends = np.array([5, 12, 1 << 63, (1 << 63) + 3], dtype=np.uint64) + np.uint64(1 << 40)
+    counted = count_weights(
+        lambda labels, words: np.searchsorted(ends, words, side="right"), labels=1, probes=1 << 8
+    )
+    bounds = [0, *map(int, ends), 1 << 64]
+    assert counted.weights == (tuple(np.diff(np.array(bounds, dtype=object)).tolist()),)
+
+
+def test_planted_words_are_those_of_the_labels_alone() -> None:
+    planted = np.arange(5, dtype=np.uint64)
+    entropy = PlantedEntropy(planted)
+    assert entropy.words("labels", 0, 5).tolist() == [0, 1, 2, 3, 4]
+    assert entropy.words("labels", 2, 2).tolist() == [2, 3]
+    for start in (0, 2):
+        other = entropy.words("rounding", start, 2)
+        assert other.tolist() == PlantedEntropy(planted).words("rounding", start, 2).tolist()
+        assert other.max() > 1000
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,14 @@ from labelveil.audit.attacks.one_run import OneRun, draw_secrets
 from labelveil.audit.canaries import codes, endpoint, noises, planting, sums
 from labelveil.audit.canaries.endpoint import REQUESTS, Fetched, Part, Refusal, Served
 from labelveil.audit.canaries.inference import numeric_features
-from labelveil.audit.canaries.message import LabelsCounted, leakage, log_odds_change
+from labelveil.audit.canaries.message import (
+    LabelsCounted,
+    Leakage,
+    additive_check,
+    leakage,
+    log_odds_change,
+    multiplicative_check,
+)
 from labelveil.audit.canaries.model import (
     SecretBits,
     _curve,
@@ -31,7 +38,7 @@ from labelveil.audit.canaries.model import (
     smooth_fit,
 )
 from labelveil.audit.canaries.noises import Known, decisions_check
-from labelveil.audit.canaries.one_label import ONE_LABEL, log_kinds, shown_by
+from labelveil.audit.canaries.one_label import ONE_LABEL, Observation, log_kinds, shown_by
 from labelveil.audit.canaries.sessions import (
     ANSWERS,
     Session,
@@ -47,8 +54,12 @@ from labelveil.audit.canaries.sums_asked import (
     endings_check,
     kept_check,
 )
+from labelveil.audit.certificate.evidence import each
 from labelveil.audit.settings import CanarySettings, Planting
-from labelveil.audit.verdict import Verdict
+from labelveil.audit.verdict import Check, Verdict, verdict_of
+from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
+from labelveil.common.randomizers import cells
+from labelveil.common.randomizers.grid import Grid
 from tests.common.release.releases import make_release
 
 PASS, FAIL, UNKNOWN = Verdict.PASS, Verdict.FAIL, Verdict.NOT_CHECKABLE
@@ -372,6 +383,45 @@ def test_advantages_are_sums_over_outputs() -> None:
     assert found.percentile == pytest.approx(sizes[at], abs=0.02)
     certain = leakage([LabelsCounted(parts[0].channel, np.array([0.0, 1.0, 0.0]))])
     assert (certain.additive, certain.largest) == (pytest.approx(0.0), 0.0)
+
+
+def test_each_advantage_has_its_bound() -> None:
+    """Under the released prior, a uniform one, and of two that are as likely: one at a time."""
+    epsilon, small = 1.0, Leakage(0.0, 1.0, 0.0, 0.0)
+    group = cells.Group((0,), cells.Cells((Grid.from_edges([0, 1]),)))
+
+    def message(sent: float, **changed: Leakage) -> Any:
+        channel = FiniteChannel([0, 1], [0, 1], randomized_response_rows(2, sent))
+        codebook = cells.Codebook(("y",), (group,), (channel,))
+        facts = {"released": small, "uniform": small, **changed}
+        return SimpleNamespace(codebook=codebook, epsilon=epsilon, **facts)
+
+    assert additive_check(message(1.0)).verdict is PASS
+    assert additive_check(message(1.1)).verdict is FAIL  # tanh(ε/2)/2 of two
+    assert multiplicative_check(message(1.0)).verdict is PASS
+    for law in ("released", "uniform"):
+        more = {law: Leakage(math.tanh(epsilon / 4) + 1e-6, math.e + 1e-6, 0.0, 0.0)}
+        assert additive_check(message(0.5, **more)).verdict is FAIL
+        assert multiplicative_check(message(0.5, **more)).verdict is FAIL
+
+
+def test_an_event_that_is_sent_twice_is_another_set_of_events() -> None:
+    one, twice = Observation(("a", "b")), Observation(("a", "a", "b"))
+    found = {check.name: check.verdict for check in ONE_LABEL.checks((one, twice))}
+    assert found["id set"] is found["row order"] is FAIL
+
+
+def test_a_check_of_each_section_is_as_bad_as_the_worst() -> None:
+    evidence: Any = None
+    sections = [SimpleNamespace(labels=["a"]), SimpleNamespace(labels=["b"])]
+    for bad in ("a", "b"):
+        check = each(lambda evidence: sections)(
+            lambda evidence, section, bad=bad: Check(  # type: ignore[misc]
+                verdict_of(section.labels != [bad]), "Tried.", f"of {section.labels[0]}"
+            )
+        )
+        made = check(evidence)
+        assert (made.verdict, made.found) == (FAIL, "a: of a b: of b")
 
 
 def test_a_curve_has_the_surest_guesses_first() -> None:

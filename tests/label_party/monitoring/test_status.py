@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -56,8 +57,10 @@ def test_without_a_server_the_ledger_speaks(party: Party) -> None:
 def test_another_stores_server_is_not_taken_for_this_ones(party: Party) -> None:
     party.release()
     with open_server(party.config(observability__listen="127.0.0.1:0")) as server:
-        elsewhere = ["--set=store.directory=elsewhere", f"--listen={server.observed_at}"]
-        assert party.run("release", elsewhere[0]).code == 0
+        elsewhere = ["--config=other.toml", "--set=store.directory=elsewhere"]
+        shutil.copy("label_party.toml", "other.toml")
+        assert party.run("release", *elsewhere).code == 0
+        elsewhere.append(f"--listen={server.observed_at}")
         shown = party.run("status", *elsewhere).out
         plain = json.loads(party.run("status", "--json", *elsewhere).out)
         own = party.run("status", f"--listen={server.observed_at}").out

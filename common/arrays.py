@@ -73,8 +73,8 @@ def finite(values: ArrayLike, name: str) -> Floats:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value that should be a number is one, and not text or nothing."""
-    return isinstance(value, Real)
+    """Whether a value that should be a number is one, and not text, nothing, or true or false."""
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def holds_integers(column: Any) -> bool:

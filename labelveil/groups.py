@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from labelveil.common.arrays import Floats
+from labelveil.common.arrays import Floats, is_number
 from labelveil.common.errors import ConfigError, DataError
-from labelveil.common.guarantees.limits import within
 from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice
+from labelveil.common.randomizers.base import check_epsilon
 
 if TYPE_CHECKING:
     from labelveil.estimators import LabelDPRegressor
@@ -63,7 +63,7 @@ def ask_groups(
     from labelveil.estimators import LabelDPRegressor, seed_of
     from labelveil.feature_party.groups.model import SumsModel, ask_first
 
-    within("(0, 40]", epsilon=epsilon)
+    check_epsilon(epsilon)
     rng = np.random.default_rng(seed_of(random_state))
     learned = None if model is None else getattr(model, "model_", None)
     if model is not None and not isinstance(learned, SumsModel):
@@ -128,7 +128,7 @@ def ask_score(
     from labelveil.estimators import LabelDPRegressor, seed_of
     from labelveil.feature_party.groups.scoring import ScoreQuestion
 
-    within("(0, 40]", epsilon=epsilon)
+    check_epsilon(epsilon)
     points = _predicted(model, X)
     lattice, mean, miss = _of_labels(model if isinstance(model, LabelDPRegressor) else None, points)
     if lattice is None:
@@ -213,4 +213,7 @@ def _agree(lattice: Lattice, lower: float | None, upper: float | None) -> None:
 def _lattice(lower: float | None, upper: float | None) -> Lattice:
     if lower is None or upper is None:
         raise ConfigError("lower and upper are missing: name public bounds of the labels")
+    for name, bound in {"lower": lower, "upper": upper}.items():
+        if not is_number(bound):
+            raise ConfigError(f"{name}={bound!r:.100} must be a number, a bound of the labels")
     return Lattice.between(lower, upper)

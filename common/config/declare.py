@@ -7,13 +7,27 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic.fields import FieldInfo
 
 from labelveil.common.config.wording import NOUNS, arms, in_words, metavar
+
+
+def _kinds(annotation: Any) -> Iterator[Any]:
+    """Every type that an annotation names."""
+    inner = get_args(annotation)
+    yield from chain.from_iterable(map(_kinds, inner)) if inner else [annotation]
 
 
 class Section(BaseModel):
@@ -21,6 +35,16 @@ class Section(BaseModel):
     close to 0 that their digits are gone are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_of_its_kind(cls, value: Any, info: ValidationInfo) -> Any:
+        kinds = set(_kinds(cls.model_fields[info.field_name or ""].annotation))
+        if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
+            raise ValueError("must be a number, and not true or false")
+        if isinstance(value, str) and Path in kinds and "\0" in value:
+            raise ValueError("is no name of a file: it holds a NUL character")
+        return value
 
     @field_validator("*")
     @classmethod

@@ -6,6 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from labelveil.common.entropy import Entropy
 from labelveil.common.errors import ConfigError, PrivacyError
 from labelveil.common.exact.channel import Codes, FiniteChannel
 from labelveil.common.guarantees import PureDP
+from labelveil.common.guarantees.limits import digits
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.losses import Loss, LossFunction, get_loss
 
@@ -202,13 +204,13 @@ def checked_problem(
     return problem
 
 
-def check_epsilon(epsilon: float, name: str = "epsilon") -> None:
+def check_epsilon(epsilon: float | Fraction, name: str = "epsilon") -> None:
     """Raise ``PrivacyError`` unless 0 < ε <= 40."""
     if not is_number(epsilon):
         raise PrivacyError(f"{name}={epsilon!r:.100} must be a number, such as 1.0")
-    if not (math.isfinite(epsilon) and 0 < epsilon <= MAX_EPSILON):
+    if not 0 < epsilon <= MAX_EPSILON:  # nor NaN
         raise PrivacyError(
-            f"{name}={epsilon:g} must be a number above 0 and at most {MAX_EPSILON:g};"
+            f"{name}={digits(epsilon)} must be a number above 0 and at most {MAX_EPSILON:g};"
             " useful values lie between 0.1 and 8"
         )
 

@@ -24,10 +24,11 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
+from labelveil.common.errors import PrivacyError
 from labelveil.common.exact.rational import rational
-from labelveil.common.guarantees.limits import at_least, within
+from labelveil.common.guarantees.limits import at_least, digits, within
 from labelveil.common.randomizers.base import check_epsilon
-from labelveil.common.randomizers.prior import rational_epsilon
+from labelveil.common.randomizers.prior import LEAST_EPSILON, rational_epsilon
 
 PRIOR_SHARE = Fraction(1, 8)
 """The largest share of ε that the default split gives the prior of a large data set."""
@@ -66,6 +67,11 @@ def split_budget(
     else:
         within("(0, 1)", largest_share=largest_share)
         most = float(whole * rational(largest_share))
+    if most < LEAST_EPSILON:
+        raise PrivacyError(
+            f"epsilon={digits(epsilon)} leaves {most:.3g} for the released histogram, which takes"
+            f" {float(LEAST_EPSILON):.2g} at least; useful values lie between 0.1 and 8"
+        )
     prior = rational_epsilon(min(math.sqrt(points / rows), most))
     return BudgetSplit(prior, whole - prior)
 

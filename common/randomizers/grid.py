@@ -21,6 +21,8 @@ from labelveil.common.errors import ConfigError, DataError
 MAX_POINTS = 1 << 13
 """A finer grid would say no more of a label: on each point lies noise of its own."""
 
+_WHOLE = 2.0**53
+"""From here on numbers one apart are the same in double precision."""
 LARGEST, LEAST_GAP = 1e100, 1e-100
 """Of points, and between two of them: their squares and quotients then neither overflow nor lose
 digits."""
@@ -86,9 +88,12 @@ class Grid:
         steps = np.diff(points)
         if np.any(steps <= 0):
             at = int(np.argmax(steps <= 0))
+            remedy = "sort them and remove repetitions"
+            if np.any(sizes > _WHOLE):  # neighbours are one number in double precision
+                remedy += ", or subtract a constant from labels, which are large"
             raise ConfigError(
-                f"label grid points must be strictly ascending, but {points[at]:g} is followed by"
-                f" {points[at + 1]:g}; sort them and remove repetitions"
+                f"label grid points must be strictly ascending, but {points[at]:.17g} is followed"
+                f" by {points[at + 1]:.17g}; {remedy}"
             )
         if np.any(steps < LEAST_GAP):
             at = int(np.argmax(steps < LEAST_GAP))

@@ -32,6 +32,8 @@ MAX_GROUP = 1 << 20
 """The most records that one privacy unit may have."""
 
 _RESOLUTION = 1 << 24
+LEAST_EPSILON = Fraction(1, _RESOLUTION)
+"""The least ε that a histogram can have."""
 _MOST = 1 << 53
 _FARTHEST = 30.0  # deviations below 0, in double precision
 _EXPECTED = 1 << 40

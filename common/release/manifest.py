@@ -14,6 +14,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, lru_cache, reduce
 from itertools import chain, islice
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 import numpy as np
@@ -42,6 +43,7 @@ from labelveil.common.randomizers.message.strata import (
 from labelveil.common.randomizers.message.terms import MOST_LABELS
 from labelveil.common.release.blocks import SUM_BYTES
 from labelveil.common.release.claims import Name
+from labelveil.common.release.folder import MANIFEST_FILE, read_manifest
 from labelveil.common.release.limits import block_rows_for
 from labelveil.common.release.sections import (
     ContentSection,
@@ -543,3 +545,16 @@ def manifest_of(data: bytes) -> Manifest:
     """Read a manifest as :meth:`Manifest.from_bytes`, but the same bytes once: what was estimated
     from its histograms is kept with it. Nobody changes it."""
     return Manifest.from_bytes(data)
+
+
+def manifest_in(folder: Path) -> Manifest:
+    """Read the manifest of a folder with a complete release; its file is named in what is wrong."""
+    data = read_manifest(folder)
+    try:
+        return manifest_of(data)
+    except ReleaseError as error:
+        if type(error) is not ReleaseError:  # an older form, which is not damaged
+            raise
+        raise ReleaseError(
+            f"{folder / MANIFEST_FILE}: {error}; fetch the release again if that is damaged"
+        ) from error

@@ -23,10 +23,9 @@ from labelveil.common.release.folder import (
     POPULATION_FILE,
     QUESTION_FILE,
     check_question,
-    read_manifest,
     withdrawn_reason,
 )
-from labelveil.common.release.manifest import Manifest, block_digest
+from labelveil.common.release.manifest import Manifest, block_digest, manifest_in
 from labelveil.common.release.question import read_question
 from labelveil.common.release.rows import open_rows
 
@@ -62,7 +61,7 @@ def read_sums(
     folder = Path(folder)
     if (reason := withdrawn_reason(folder)) is not None:
         warnings.warn(f"the release in {folder} was withdrawn: {reason}", stacklevel=2)
-    manifest = Manifest.from_bytes(read_manifest(folder))
+    manifest = manifest_in(folder)
     noisy = answered(folder, manifest)
     answer = PrivateSums(noisy, _sums(folder, manifest))
     if keys is None:

@@ -20,8 +20,7 @@ from labelveil.common.exact.rational import parse_rational
 from labelveil.common.mechanisms.paired_gain import LossName, NoisyAnswers, PairedGain, half_width
 from labelveil.common.release.blocks import block_ranges
 from labelveil.common.release.event_keys import hash_keys
-from labelveil.common.release.folder import read_manifest
-from labelveil.common.release.manifest import Manifest, manifest_digest
+from labelveil.common.release.manifest import Manifest, manifest_digest, manifest_in
 from labelveil.common.release.rows import keys_column, open_rows
 from labelveil.common.wire import evaluation_pb2 as pb2
 from labelveil.common.wire import evaluation_pb2_grpc as pb2_grpc
@@ -120,7 +119,7 @@ def released_rows(folder: Path, held_out: pl.Series, rows: Integers, secret: byt
     Where we submitted the population our rows are its rows: ``rows``, the events' numbers among all
     matched ones.
     """
-    manifest = Manifest.from_bytes(read_manifest(folder))
+    manifest = manifest_in(folder)
     if manifest.content.key_bytes == 0:
         return rows
     ours = keys_column(hash_keys(held_out, secret)).to_frame("key")

@@ -49,8 +49,18 @@ def train(config: FeaturePartyConfig, truth: TrueLabels, shown: OutputOptions) -
             f" {own.training_rows:,} training rows, {own.seconds:.1f} s; model in {model}"
             for label, own in facts.items()
         ),
-        "next: feature-party evaluate, or predict",
+        _next(config),
     )
+
+
+def _next(config: FeaturePartyConfig) -> str:
+    """What to do with a model: to ask by it, as long as rounds are left."""
+    from labelveil.common.release.folder import is_complete
+
+    last = len(config.rounds.shares)
+    if last and not is_complete(config.round_folder(last)):
+        return "next: feature-party submit, for the next round"
+    return "next: feature-party evaluate, or predict"
 
 
 def _train_on_sums(stages: SumLearning, shown: OutputOptions) -> None:
@@ -60,5 +70,5 @@ def _train_on_sums(stages: SumLearning, shown: OutputOptions) -> None:
     shown.answer(
         {**asdict(facts), "sums": sums, "model": model},
         f"{sums:,} sums over {facts.events:,} events, {len(ridges)} ridges; model in {model}",
-        "next: feature-party evaluate, or predict",
+        _next(stages.config),
     )

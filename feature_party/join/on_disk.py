@@ -33,7 +33,7 @@ from labelveil.common.formats import JOIN
 from labelveil.common.release.blocks import block_ranges
 from labelveil.common.release.event_keys import secret_check
 from labelveil.common.release.folder import POPULATION_FILE, read_manifest
-from labelveil.common.release.manifest import Manifest, manifest_digest
+from labelveil.common.release.manifest import Manifest, manifest_digest, manifest_in
 from labelveil.common.release.rows import open_rows
 from labelveil.feature_party.join.key_secrets import spelling_that_matches
 from labelveil.feature_party.join.matches import JoinInputs, MatchCounts
@@ -189,7 +189,7 @@ class _Join:
     ) -> None:
         self.inputs = inputs
         self.folders, self.key, self.parties = inputs.releases, inputs.key, inputs.parties
-        self.manifests = [Manifest.from_bytes(read_manifest(folder)) for folder in self.folders]
+        self.manifests = [manifest_in(folder) for folder in self.folders]
         self.work, self.sizes = work, sizes
         self.engine, self.progress = engine, progress
         self.found, files = self._features(inputs)

@@ -14,8 +14,7 @@ from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.exact.channel import FiniteChannel
 from labelveil.common.randomizers import Randomizer
 from labelveil.common.randomizers.message.private_labels import PrivateEvents, PrivateLabels
-from labelveil.common.release.folder import read_manifest
-from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.manifest import Manifest, manifest_in
 from labelveil.common.release.table import Release, SentLabel
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.learning.several_labels import (
@@ -54,7 +53,7 @@ def problem_of(source: Source, codes: NDArray[Any] | None = None) -> LabelProble
         case ClearLabels():
             return source.problem
         case Path() | str():
-            return problem_of(Manifest.from_bytes(read_manifest(Path(source))), codes)
+            return problem_of(manifest_in(Path(source)), codes)
         case Release():
             return problem_of(source.manifest, codes)
         case SentLabel():

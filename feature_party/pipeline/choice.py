@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from labelveil.common.release.folder import MANIFEST_FILE, read_manifest
-from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.folder import MANIFEST_FILE
+from labelveil.common.release.manifest import manifest_in
 from labelveil.feature_party.config.sections import FeaturePartyConfig, TrueLabels
 from labelveil.feature_party.pipeline.rounds import Learner
 
@@ -57,7 +57,7 @@ def learns_from_sums(config: FeaturePartyConfig) -> bool:
     if config.groups.configured:
         return True
     there = [path for path in config.release_folders if (path / MANIFEST_FILE).is_file()]
-    return bool(there) and all(Manifest.from_bytes(read_manifest(p)).sums for p in there)
+    return bool(there) and all(manifest_in(p).sums for p in there)
 
 
 def stages_of(

@@ -22,10 +22,9 @@ from labelveil.common.release.folder import (
     POPULATION_FILE,
     QUESTION_FILE,
     is_complete,
-    read_manifest,
     withdrawn_reason,
 )
-from labelveil.common.release.manifest import Manifest, manifest_of
+from labelveil.common.release.manifest import Manifest, manifest_in
 from labelveil.common.release.question import decode_question
 from labelveil.common.streams import say
 from labelveil.feature_party.client.channel import Withdrawn
@@ -62,7 +61,7 @@ class Transfer:
     @property
     def manifests(self) -> list[Manifest]:
         """What the releases that are learned from state, a labels party's oldest first."""
-        return [manifest_of(read_manifest(path)) for path in self.config.release_folders]
+        return [manifest_in(path) for path in self.config.release_folders]
 
     @property
     def withdrawn(self) -> list[str]:
@@ -217,7 +216,7 @@ class Transfer:
         except Withdrawn as error:
             if not self._goes_on(folder):
                 raise
-            manifest = Manifest.from_bytes(read_manifest(folder))
+            manifest = manifest_in(folder)
             fetched = Fetched(manifest, folder, 0, 0.0, withdrawn=error.reason)
         if fetched.withdrawn is not None:
             lost = fetched.replaced or (fetched.manifest.data_set, fetched.manifest.epoch)

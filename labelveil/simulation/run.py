@@ -30,8 +30,8 @@ from labelveil.common.files import write_text
 from labelveil.common.mechanisms.group_sums import NO_GROUP, PrivateSums
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.release.event_keys import hash_keys, read_secret
-from labelveil.common.release.folder import POPULATION_FILE, is_complete, read_manifest
-from labelveil.common.release.manifest import manifest_of
+from labelveil.common.release.folder import POPULATION_FILE, is_complete
+from labelveil.common.release.manifest import manifest_in
 from labelveil.common.release.rows import keys_column
 from labelveil.common.release.sections import LabelSection
 from labelveil.common.release.sums import about, read_sums
@@ -124,7 +124,7 @@ class _Simulation:
         with self._stage("verify", "read and verify the release"):
             if of_sums:
                 sums = tuple(_read_asked(folder, inputs, files) for folder in folders)
-                labels = manifest_of(read_manifest(folders[-1])).labels
+                labels = manifest_in(folders[-1]).labels
             else:
                 release = read_release(folders[-1])
                 labels = release.manifest.labels

@@ -132,6 +132,16 @@ def test_what_cannot_be_asked_or_learned_is_said() -> None:
         lv.ask_groups(table, epsilon=1)
     with pytest.raises(PrivacyError, match="epsilon=0"):
         lv.ask_groups(table, epsilon=0, **BOUNDS)
+    for wrong in (True, "1", None, 10**400):
+        for spend in (
+            lambda epsilon: lv.ask_groups(table, epsilon=epsilon, **BOUNDS),
+            lambda epsilon: lv.group_sums(labels, asked, epsilon=epsilon),
+            lambda epsilon: lv.randomize_labels(labels, epsilon=epsilon, **BOUNDS),
+        ):
+            with pytest.raises(PrivacyError, match=r"^epsilon=[^\n]{1,22} must be a number"):
+                spend(wrong)
+    with pytest.raises(ConfigError, match="lower='0' must be a number"):
+        lv.ask_groups(table, epsilon=1, lower="0", upper=100)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="X has no rows"):
         lv.ask_groups(table[:0], epsilon=1, **BOUNDS)
     with pytest.raises(ConfigError, match="random_state=-1"):

@@ -13,10 +13,9 @@ from labelveil.common.entropy import system_entropy
 from labelveil.common.errors import DataError
 from labelveil.common.exact.rational import decimal_value
 from labelveil.common.guarantees import PureDP
-from labelveil.common.guarantees.limits import within
 from labelveil.common.mechanisms.group_sums.noisy_sums import NoisySums
 from labelveil.common.mechanisms.group_sums.question import GroupQuestion
-from labelveil.common.randomizers.base import ROUNDING_STREAM
+from labelveil.common.randomizers.base import ROUNDING_STREAM, check_epsilon
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -95,7 +94,7 @@ def group_sums(
             f"the question is about {len(question):,} events, and there are {values.size:,} labels;"
             " ask about the same events"
         )
-    within("(0, 40]", epsilon=epsilon)
+    check_epsilon(epsilon)
     exact = epsilon if isinstance(epsilon, Fraction) else decimal_value(epsilon)
     noisy, entropy = NoisySums(question, exact), system_entropy()
     # which neighbour a label goes to is drawn for each by itself: no guarantee rests on it

@@ -222,3 +222,21 @@ def test_help_and_page_say_what_the_field_says() -> None:
     )
     assert "Flag: `--epsilon` of run, init." in page
     assert "| `run` | `--json` | Print JSON. |" in page
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[budget]\nepsilon = true\n", "epsilon=True must be a number, and not true or false"),
+        ("[budget]\nepsilon = 1\nrows = false\n", "rows=False must be a number, and not"),
+        ('[budget]\nepsilon = 1\n[place]\nfolder = "a\\u0000b"\n', "holds a NUL character"),
+    ],
+)
+def test_a_switch_is_no_number_and_a_name_of_a_file_has_no_nul(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    (path := tmp_path / "x.toml").write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        load_config(File, path, {}, [])
+    path.write_text("[budget]\nepsilon = 1\n[place]\nquick = true\n")
+    assert load_config(File, path, {}, []).place.quick is True

@@ -240,3 +240,9 @@ def test_labels_that_cannot_be_rounded_are_refused() -> None:
     for values in ([0.5], [[0.5, 0.5]], [0.1, 0.2, 0.3]):
         with pytest.raises(ValueError, match="words"):
             grid.round(values, np.zeros(2, dtype=np.uint64))
+
+
+def test_labels_whose_neighbours_are_one_number_are_told_so() -> None:
+    with pytest.raises(ConfigError, match="subtract a constant from labels") as caught:
+        Grid.from_count(1e16, 1e16 + 2, 5)
+    assert "10000000000000000 is followed by" in str(caught.value)

@@ -126,6 +126,8 @@ def test_theorem_7_by_hand() -> None:
     for points, rows in ((0, 5), (5, 0)):
         with pytest.raises(PrivacyError, match="must be at least 1"):
             split_budget(1.0, points, rows)
+    with pytest.raises(PrivacyError, match=r"^epsilon=1e-09 leaves 5e-10 for the released hist"):
+        split_budget(1e-9, 16, 100)
     assert split_budget(1.0, 1, 1, largest_share=0.125).prior == Fraction(1, 8)
     # few labels: 32 * 32 * (1/4) / 1024**2 is the cube of 1/16; never more than half
     assert split_budget(0.25, 32, 1024).prior == Fraction(1, 16)

@@ -23,6 +23,7 @@ from labelveil.common.release.manifest import (
     block_digest,
     content_digest,
     manifest_digest,
+    manifest_in,
 )
 from labelveil.common.release.rows import keys_bytes, keys_column
 from labelveil.common.release.table import Release, read_release, write_release
@@ -307,3 +308,12 @@ def test_no_more_of_a_manifest_is_read_than_may_be_there(stored: Path) -> None:
         file.truncate(1 << 40)
     with pytest.raises(ReleaseError, match="a manifest of 8,388,609 bytes"):
         read_release(stored)
+
+
+def test_a_manifest_that_is_damaged_is_named_with_its_file(stored: Path) -> None:
+    assert manifest_in(stored) == MANIFEST
+    (stored / MANIFEST_FILE).write_bytes(DATA[:-9])
+    with pytest.raises(ReleaseError) as caught:
+        manifest_in(stored)
+    assert str(caught.value).startswith(f"{stored / MANIFEST_FILE}: the manifest is not valid JSON")
+    assert str(caught.value).endswith("; fetch the release again if that is damaged")

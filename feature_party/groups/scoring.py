@@ -26,13 +26,11 @@ Source for intervals of a ratio: Fieller, *Some Problems in Interval Estimation*
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal, NamedTuple, Self
+from typing import Self
 
 import numpy as np
-import scipy
 
 from labelveil.common.arrays import Booleans, Floats, Indices
 from labelveil.common.errors import ConfigError, DataError, not_none
@@ -43,12 +41,12 @@ from labelveil.common.mechanisms.group_sums import (
     PrivateSums,
 )
 from labelveil.common.mechanisms.group_sums.question import MOST_LEVELS
-from labelveil.feature_party.evaluation.intervals import Measured, noisy_half_width
+from labelveil.feature_party.evaluation.intervals import Measured
+from labelveil.feature_party.groups.score import EventVariances, Kind, Known, Score, TwoSums
 
 FEWEST = 20
 """Events that a score takes."""
 
-_KURTOSIS = 10.0
 _WEIGHT = 1 << 16
 """The largest weight: what rounding weights adds is then next to nothing."""
 _UNKNOWN = 1 / 6
@@ -59,89 +57,11 @@ _CERTAIN = 0.02
 _APART = 0.2
 """Variance of what is told if f saved nothing, in the square of what it saves, from which on it
 does not matter: that R² is 0 is then refuted, and an interval has a lower end."""
-_ENDLESS, _STEP = 1e3, 1e-6
 _ALIKE = 0.01
 """By how much weights may differ from those of predictions, as a share of the largest: these are
 not the same to the last bit on every machine."""
 _NOISE = 20.0
 """Standard deviations that noise exceeds once in 10¹² answers."""
-
-Kind = Literal["errors", "gain"]
-
-
-class Known(NamedTuple):
-    """V as releases about other events tell it, in units of the label, squared."""
-
-    value: float
-    error: float
-    """Its standard error."""
-
-
-@dataclass(frozen=True)
-class Score:
-    """How good predictions are, with 95% intervals; errors in units of the label, squared."""
-
-    r2: Measured
-    """Share of the reference's squared error that is saved, at most 1; -inf where nothing tells."""
-    mse: Measured
-    """M, at least 0."""
-    reference_mse: Measured
-    """V, at least 0."""
-    events: int
-
-    @property
-    def sentence(self) -> str:
-        """The same in a line."""
-        mse = self.mse
-        return (
-            f"R² {_shown(self.r2, '.3f')}; mean squared error {_shown(mse, '.4g')}, the reference's"
-            f" {self.reference_mse.value:.4g}; {self.events:,} events"
-        )
-
-
-def _shown(figure: Measured, form: str) -> str:
-    value, low, high = (
-        format(end, form).replace("-", "−").replace("inf", "∞")
-        for end in (figure.value, figure.low, figure.high)
-    )
-    return f"{value} (95%: {low} … {high})"
-
-
-@dataclass(frozen=True)
-class _Terms:
-    """What one event adds, in variances: they follow from M and V, and from predictions."""
-
-    squares: float  # E(f - g)²
-    fourth: float  # E(f - g)⁴
-    widest: tuple[float, float]  # the largest |y - f| and |y - g| that there may be
-    dithered: tuple[float, float]  # mean squares by which f and g were moved to levels
-    assisted: bool  # whether E(f - g)² assists in telling V
-
-    @property
-    def _apart(self) -> float:
-        """Of (f - g)(y - f), as a multiple of M."""
-        return (self.squares + self.fourth / self.squares) / 2 if self.squares > 0 else 0.0
-
-    def of_squares(self, error: float, place: int = 0) -> float:
-        """Of the squares of residuals with this mean square, and of moving what they are from."""
-        most = max(self.widest[place] ** 2 - error, 0.0) * error  # squares are at most widest²
-        return min((_KURTOSIS - 1) * error**2, most) + 4 * self.dithered[place] * error
-
-    def first(self, kind: Kind, error: float) -> float:
-        """Of what the first sum tells."""
-        return self.of_squares(error) if kind == "errors" else 4 * self._apart * error
-
-    def second(self, error: float, reference: float) -> float:
-        """Of (y - g)² - (f - g)², or of (y - g)² alone."""
-        if not self.assisted:
-            return self.of_squares(reference, place=1)
-        moved = 4 * self.dithered[1] * reference
-        return self.of_squares(error) + 4 * self._apart * error + moved
-
-    @property
-    def sampled(self) -> float:
-        """Of (f - g)²."""
-        return max(self.fourth - self.squares**2, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,7 +175,7 @@ class ScoreQuestion:
         if answer.question.digest != self.question.digest:
             raise ConfigError("this answers another question than the score's; ask again for both")
         _check_possible(answer)
-        return _Found.from_answer(self, answer).score(self.question.lattice)
+        return self._found(answer).score(self.question.lattice)
 
     def expected(self, epsilon: Fraction) -> Measured:
         """R² as an answer would tell it that has no more noise than usual, if the guess is right:
@@ -265,145 +185,48 @@ class ScoreQuestion:
         nothing = PrivateSums(noisy, np.zeros(self.question.half_widths.size, dtype=np.int64))
         error, reference = self.guess
         first = error if self.kind == "errors" else reference - error
-        found = replace(_Found.from_answer(self, nothing), first=first, second=reference)
+        found = replace(self._found(nothing), first=first, second=reference)
         return found.score(self.question.lattice).r2
 
-
-@dataclass(frozen=True)
-class _Found:
-    """What both sums say, with the scales of their noise, in units of the label."""
-
-    kind: Kind
-    first: float  # M, or V - M
-    second: float  # V
-    noise: tuple[float, float]
-    rows: tuple[int, int]
-    terms: _Terms
-    share: float = 1.0  # what the second sum counts for in V, beside what is known
-    beside: float = 0.0  # standard error of what is known
-
-    @classmethod
-    def from_answer(cls, asked: ScoreQuestion, answer: PrivateSums) -> _Found:
-        question, points = asked.question, asked.points
-        lattice, squares = question.lattice, (points - asked.reference) ** 2
+    def _found(self, answer: PrivateSums) -> TwoSums:
+        """What an answer says, with the scales of its noise."""
+        question, points = self.question, self.points
+        lattice, squares = question.lattice, (points - self.reference) ** 2
         second = question.groups == 1
         level = 0 if question.levels is None else question.levels
         offsets = lattice.points(np.broadcast_to(question.offsets[level], points.shape))
-        near = np.where(second, asked.reference, points)
+        near = np.where(second, self.reference, points)
         moved = [float(np.mean((offsets - near)[part] ** 2)) for part in (~second, second)]
         rows = int((~second).sum()), int(second.sum())
         units = np.ones(2)
         if question.weights is not None:
             units[1] = 1 / _WEIGHT
         common = float(squares.mean())
-        if asked.kind == "errors":
+        if self.kind == "errors":
             tops = answer.values[0] / rows[0] - moved[0]
         else:
             weights = not_none(question.weights)
-            largest = _largest(points - asked.reference, ~second)
+            largest = _largest(points - self.reference, ~second)
             units[0] = 2 * largest / _WEIGHT
             known = float(np.sum((weights * (offsets - points))[~second]))
             tops = common + units[0] * (answer.values[0] + known) / rows[0]
         below = units[1] * answer.values[1] / rows[1] - moved[1]
-        if asked.assisted:
+        if self.assisted:
             below += common - float(squares[second].mean())
         noise = units * answer.deviations / math.sqrt(2) / rows
-        widest = _reach(points, lattice), _reach(asked.reference, lattice)
+        widest = _reach(points, lattice), _reach(self.reference, lattice)
         fourth = float(np.mean(squares**2))
-        terms = _Terms(common, fourth, widest, (moved[0], moved[1]), asked.assisted)
+        terms = EventVariances(common, fourth, widest, (moved[0], moved[1]), self.assisted)
         own, beside = 1.0, 0.0
-        if asked.known is not None:
-            value, beside = asked.known
-            variance = terms.second(*asked.guess) / rows[1] + 2 * noise[1] ** 2
+        if self.known is not None:
+            value, beside = self.known
+            variance = terms.second(*self.guess) / rows[1] + 2 * noise[1] ** 2
             own = beside**2 / (beside**2 + variance)
             below = own * below + (1 - own) * value
         # noise may take M below 0: from there an interval would be too narrow, or 1 from end to end
-        tops = max(tops, 0.0) if asked.kind == "errors" else min(tops, below)
+        tops = max(tops, 0.0) if self.kind == "errors" else min(tops, below)
         scales = noise[0], own * noise[1]
-        return cls(asked.kind, tops, below, scales, rows, terms, own, beside)
-
-    def score(self, lattice: Lattice) -> Score:
-        # labels between two points went to one at random: that adds so much to squares, at most
-        more = (lattice.step / 2) ** 2
-        first, second = (self.ratio(added) for added in (0.0, more))
-        r2 = Measured(first.value, min(first.low, second.low), max(first.high, second.high))
-        return Score(r2, self.error, self.reference, sum(self.rows))
-
-    def _half(self, own: float, ratio: float, error: float, reference: float) -> float:
-        """How far ``own first - ratio second`` is off, with a probability of 95%, if these are M
-        and V.
-        """
-        error, reference = max(error, 0.0), max(reference, 0.0)
-        first = own**2 * self.terms.first(self.kind, error) / self.rows[0]
-        second = (ratio * self.share) ** 2 * self.terms.second(error, reference) / self.rows[1]
-        second += (ratio * (1 - self.share) * self.beside) ** 2
-        # E(f - g)² is in the gain, and in V where it assists
-        common = own if self.kind == "gain" else 0.0
-        common -= ratio * self.share if self.terms.assisted else 0.0
-        sampled = common**2 * self.terms.sampled / sum(self.rows)
-        return noisy_half_width(
-            math.sqrt(first + second + sampled), own * self.noise[0], ratio * self.noise[1]
-        )
-
-    def ratio(self, added: float) -> Measured:
-        """R², if labels' places have so much more variance than labels."""
-        top = self.first - (added if self.kind == "errors" else 0.0)
-        below = self.second - added
-        best = top / below if below > 0 else math.nan
-
-        def beyond(ratio: float) -> float:
-            left = ratio if self.kind == "errors" else 1 - ratio
-            return abs(top - ratio * below) - self._half(1.0, ratio, left * below, below)
-
-        low, high = _roots(beyond, best, 1.0)
-        if self.kind == "errors":
-            best, low, high = 1 - best, 1 - high, 1 - low
-        low, high = min(low, 1.0), min(high, 1.0)
-        value = best if best == best else low
-        return Measured(float(np.clip(value, low, high)), low, high)
-
-    @property
-    def error(self) -> Measured:
-        """M."""
-        ratio = 0.0 if self.kind == "errors" else 1.0
-        value = self.first if self.kind == "errors" else self.second - self.first
-
-        def beyond(error: float) -> float:
-            return abs(value - error) - self._half(1.0, ratio, error, self.second)
-
-        low, high = _roots(beyond, value, abs(self.second))
-        return Measured(value, low, high).within(0.0, math.inf)
-
-    @property
-    def reference(self) -> Measured:
-        """V."""
-        error = self.first if self.kind == "errors" else self.second - self.first
-
-        def beyond(reference: float) -> float:
-            return abs(self.second - reference) - self._half(0.0, 1.0, error, reference)
-
-        low, high = _roots(beyond, self.second, abs(self.second))
-        return Measured(self.second, low, high).within(0.0, math.inf)
-
-
-def _roots(beyond: Callable[[float], float], best: float, unit: float) -> tuple[float, float]:
-    """Where a function that is negative at ``best`` becomes positive, below it and above; endless
-    if nowhere near, in these units."""
-    if not math.isfinite(best):
-        return -math.inf, math.inf
-    ends = []
-    furthest = _ENDLESS * max(abs(best), unit, 1e-300)
-    for sign in (-1.0, 1.0):
-        step = _STEP * furthest
-        while beyond(best + sign * step) < 0 and step < furthest:
-            step *= 2
-        end = sign * math.inf
-        if step < furthest:
-            end = scipy.optimize.brentq(
-                beyond, best, best + sign * step, xtol=1e-12 * furthest / _ENDLESS
-            )
-        ends.append(float(end))
-    return ends[0], ends[1]
+        return TwoSums(self.kind, tops, below, scales, rows, terms, own, beside)
 
 
 def _check_sums(question: GroupQuestion, difference: Floats, offsets: Floats) -> None:
@@ -473,7 +296,9 @@ def _plan(
     widest = _reach(points, lattice), _reach(reference, lattice)
     error, total = guess
     rows, fourth = points.size, float(np.mean(squares**2))
-    both = [_Terms(common, fourth, widest, (0.0, 0.0), assisted) for assisted in (True, False)]
+    both = [
+        EventVariances(common, fourth, widest, (0.0, 0.0), assisted) for assisted in (True, False)
+    ]
     terms = min(both, key=lambda each: each.second(error, total))
     largest = _largest(points - reference, np.ones(rows, dtype=np.bool_))
     found: list[tuple[float, float, float, Kind, float]] = []

@@ -33,7 +33,8 @@ from labelveil.common.release.sums import about, read_sums
 from labelveil.feature_party.evaluation.explained import Explained
 from labelveil.feature_party.evaluation.intervals import Measured
 from labelveil.feature_party.evaluation.spread import Spread
-from labelveil.feature_party.groups.scoring import Known, Score, ScoreQuestion
+from labelveil.feature_party.groups.score import Known, Score
+from labelveil.feature_party.groups.scoring import ScoreQuestion
 from labelveil.feature_party.learning.problem import LabelProblem
 
 _FINE = 511

@@ -25,7 +25,8 @@ from labelveil.feature_party.evaluation.true_labels import (
 )
 from labelveil.feature_party.groups.model import SumsModel
 from labelveil.feature_party.groups.saved import SavedSums
-from labelveil.feature_party.groups.scoring import Score, ScoreQuestion
+from labelveil.feature_party.groups.score import Score
+from labelveil.feature_party.groups.scoring import ScoreQuestion
 from labelveil.feature_party.learning.problem import LabelProblem, silent_leg
 from labelveil.feature_party.pipeline.predicting import write_metrics
 from labelveil.feature_party.pipeline.score import Sums

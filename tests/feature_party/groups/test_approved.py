@@ -27,7 +27,8 @@ from labelveil.feature_party.groups.law import SumRows
 from labelveil.feature_party.groups.means import MeansQuestion
 from labelveil.feature_party.groups.model import SumsModel, columns_of, encoder_of
 from labelveil.feature_party.groups.ridge_fit import RidgeFit, _most_of_each
-from labelveil.feature_party.groups.scoring import Known, ScoreQuestion
+from labelveil.feature_party.groups.score import Known
+from labelveil.feature_party.groups.scoring import ScoreQuestion
 from labelveil.feature_party.schema import NOTHING
 from tests.approved import approved
 

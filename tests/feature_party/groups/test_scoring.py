@@ -14,7 +14,8 @@ from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.mechanisms.group_sums import Lattice, NoisySums, PrivateSums
 from labelveil.feature_party.evaluation.intervals import Measured, noisy_half_width
-from labelveil.feature_party.groups.scoring import Known, Score, ScoreQuestion
+from labelveil.feature_party.groups.score import Known, Score
+from labelveil.feature_party.groups.scoring import ScoreQuestion
 from tests.effort import some_of
 
 WIDE = Lattice(-3.0, 3.0, 511)

@@ -19,7 +19,7 @@ from labelveil.common.release.question import decode_question, encode_question
 from labelveil.feature_party.evaluation.explained import Explained
 from labelveil.feature_party.evaluation.intervals import Estimate, Measured
 from labelveil.feature_party.evaluation.spread import Spread
-from labelveil.feature_party.groups.scoring import Known
+from labelveil.feature_party.groups.score import Known
 from labelveil.feature_party.learning.problem import LabelProblem, Leg
 from labelveil.feature_party.pipeline.score import Judged, ask_score, read_score
 from tests.effort import one_in

@@ -25,7 +25,7 @@ from labelveil.feature_party.evaluation.clipped_labels import Clipped
 from labelveil.feature_party.evaluation.intervals import Measured, Verdict, compared
 from labelveil.feature_party.evaluation.sentences import TOLD, figure_words
 from labelveil.feature_party.evaluation.true_labels import TrueErrors
-from labelveil.feature_party.groups.scoring import Score
+from labelveil.feature_party.groups.score import Score
 from labelveil.feature_party.join.matches import MatchCounts
 from labelveil.feature_party.learning.names import HEAD_NAMES, LEARNER_NAMES
 from labelveil.feature_party.learning.problem import LabelProblem, first_codes

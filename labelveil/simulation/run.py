@@ -420,7 +420,11 @@ def _verdict(metrics: Mapping[str, Any]) -> str:
 
 def _of_variance(metrics: Mapping[str, Any]) -> str:
     """The interval that decides, where it says anything."""
-    low, high = (share_text(metrics[f"estimated_r2_{end}"], ".0%") for end in ("low", "high"))
+    ends = {"low": 0.0, "high": 1.0}  # where an end is endless, and nothing stands in JSON
+    for end in ends:
+        if (found := metrics[f"estimated_r2_{end}"]) is not None:
+            ends[end] = found
+    low, high = (share_text(end, ".0%") for end in ends.values())
     return "" if (low, high) == ("0%", "100%") else f": {low} to {high} of the variance (95%)"
 
 

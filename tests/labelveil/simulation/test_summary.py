@@ -64,6 +64,8 @@ def test_the_verdict_comes_with_its_interval(verdict: str, said: str) -> None:
     assert f"{said.partition(':')[0]}: 0.3% to 55%" in _text(
         verdict=verdict, **told | {"estimated_r2_low": 0.003}
     )  # what is above 0 is not shown as 0
+    endless = {"estimated_r2_low": None, "estimated_r2_high": 0.55}  # as JSON has it
+    assert f"{said.partition(':')[0]}: 0% to 55%" in _text(verdict=verdict, **told | endless)
     clipped = {"bound": 53.0, "verdict": "better", "estimated_r2_low": 0.04}
     text = _text(verdict=verdict, **told, clipped=clipped | {"estimated_r2_high": 0.2})
     assert "of labels clipped at 53, better: 4% to 20% of the variance" in text

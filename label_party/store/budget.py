@@ -63,6 +63,12 @@ def check_fits(
     """
     existing = list(charges)
     for charge in (proposal, *existing):
+        if charge.guarantee.unit != limit.unit:
+            raise PrivacyError(
+                f"account {proposal.account!r}: {charge.guarantee} and a limit per {limit.unit} do"
+                " not compose; set [privacy] unit as it was for earlier purchases, or account to"
+                " another"
+            )
         limit.same_neighbours(charge.guarantee)
     try:
         after = spent([*existing, proposal], limit)

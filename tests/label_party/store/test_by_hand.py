@@ -173,8 +173,12 @@ def test_a_refusal_names_what_would_fit(
 def test_charges_about_other_neighbours_are_told_before_anything_is_added_up() -> None:
     of_users = replace(bought(1), guarantee=PureDP.of(1, unit=Unit.USER))
     for charges, proposal in (([of_users], bought(1)), ([bought(1)], of_users)):
-        with pytest.raises(PrivacyError, match=r"^guarantees with privacy unit record and user"):
+        with pytest.raises(PrivacyError) as refused:
             budget.check_fits(charges, proposal, pure(9), None)
+        assert str(refused.value) == (
+            "account 'd': ε = 1 (replace-label, per user) and a limit per record do not compose;"
+            " set [privacy] unit as it was for earlier purchases, or account to another"
+        )
 
 
 def test_concentrated_charges_need_a_delta_which_is_proposed() -> None:

@@ -402,7 +402,7 @@ def test_sums_are_learned_from_where_they_are_asked_for_or_there(
     asking = configured(world, tmp_path, **groups, **party)
     assert learns_from_sums(asking)
     assert [type(stages_of(each, True)) for each in (config, asking)] == [Stages, SumStages]
-    module = "labelveil.feature_party.pipeline.choice.Manifest.from_bytes"
+    module = "labelveil.feature_party.pipeline.choice.manifest_in"
     monkeypatch.setattr(module, lambda data: SimpleNamespace(sums=object()))
     assert learns_from_sums(config)
     assert not learns_from_sums(configured(world, tmp_path, release={"directory": tmp_path / "no"}))

@@ -244,7 +244,7 @@ def test_per_user_charges_add_up_whatever_they_are(path: Path) -> None:
     with Ledger(path) as ledger:
         reserve(ledger, "d", "a", pure(1, Unit.USER), limit)
         reserve(ledger, "d", "b", gaussian, limit)
-        with pytest.raises(PrivacyError, match=r"per user do not compose; set \[privacy\] unit"):
+        with pytest.raises(
             PrivacyError, match=r"limit per user do not compose; set \[privacy\] unit"
         ):
             reserve(ledger, "d", "c", pure("0.1"), limit)

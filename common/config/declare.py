@@ -40,10 +40,11 @@ class Section(BaseModel):
     @classmethod
     def _is_of_its_kind(cls, value: Any, info: ValidationInfo) -> Any:
         kinds = set(_kinds(cls.model_fields[info.field_name or ""].annotation))
-        if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
-            raise ValueError("must be a number, and not true or false")
-        if isinstance(value, str) and Path in kinds and "\0" in value:
-            raise ValueError("is no name of a file: it holds a NUL character")
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, bool) and kinds & {int, float} and bool not in kinds:
+                raise ValueError("must be a number, and not true or false")
+            if isinstance(each, str) and Path in kinds and "\0" in each:
+                raise ValueError("is no name of a file: it holds a NUL character")
         return value
 
     @field_validator("*")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, lru_cache, reduce
@@ -549,12 +550,18 @@ def manifest_of(data: bytes) -> Manifest:
 
 def manifest_in(folder: Path) -> Manifest:
     """Read the manifest of a folder with a complete release; its file is named in what is wrong."""
-    data = read_manifest(folder)
+    with naming_manifest(folder):
+        return manifest_of(read_manifest(folder))
+
+
+@contextmanager
+def naming_manifest(folder: Path) -> Iterator[None]:
+    """Name the file of a manifest that is read in what is wrong with it, and say what to do."""
+    path = folder / MANIFEST_FILE
     try:
-        return manifest_of(data)
+        yield
     except ReleaseError as error:
-        if type(error) is not ReleaseError:  # an older form, which is not damaged
+        # what reading said of files stays, and so does an older form, which is not damaged
+        if type(error) is not ReleaseError or str(path) in str(error):
             raise
-        raise ReleaseError(
-            f"{folder / MANIFEST_FILE}: {error}; fetch the release again if that is damaged"
-        ) from error
+        raise ReleaseError(f"{path}: {error}; fetch the release again if it is damaged") from error

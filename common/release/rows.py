@@ -102,11 +102,13 @@ def open_rows(folder: Path, manifest: Manifest) -> WireRows:
     content, most = manifest.content, manifest.rows
     parts: list[tuple[Path, Path, int]] = []
     keys = codes = 0
-    with file_errors(ReleaseError, f"{folder} cannot be read"):
-        while (paths := part_paths(folder, len(parts)))[1].is_file():
-            size = paths[1].stat().st_size
-            keys, codes = keys + paths[0].stat().st_size, codes + size
-            parts.append((*paths, size // content.code_bytes))
+    while (paths := part_paths(folder, len(parts)))[1].is_file():
+        sizes = []
+        for path in paths:
+            with file_errors(ReleaseError, f"{path} cannot be read"):
+                sizes.append(path.stat().st_size)
+        keys, codes = keys + sizes[0], codes + sizes[1]
+        parts.append((*paths, sizes[1] // content.code_bytes))
     rows = sum(count for _, _, count in parts)
     if rows > most or (keys, codes) != (rows * content.key_bytes, rows * content.code_bytes):
         raise ReleaseError(

@@ -23,7 +23,7 @@ from labelveil.common.release.folder import (
     read_manifest,
     withdrawn_reason,
 )
-from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.manifest import Manifest, naming_manifest
 from labelveil.common.release.rows import Keys, keys_bytes, keys_column, open_rows, verify_blocks
 
 
@@ -108,7 +108,8 @@ def read_release(directory: str | Path) -> Release:
     if (reason := withdrawn_reason(directory)) is not None:
         warnings.warn(f"the release in {directory} was withdrawn: {reason}", stacklevel=2)
     data = read_manifest(directory)
-    manifest = Manifest.from_bytes(data)
+    with naming_manifest(directory):
+        manifest = Manifest.from_bytes(data)
     manifest.check_codes()
     content, population = manifest.content, manifest.population
     rows = open_rows(directory, manifest)

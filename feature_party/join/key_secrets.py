@@ -13,12 +13,12 @@ from pathlib import Path
 import polars as pl
 import polars.selectors as cs
 
-from labelveil.common.errors import DataError, ReleaseError, listed
+from labelveil.common.errors import DataError, listed
 from labelveil.common.files import sha256_of
 from labelveil.common.release.blocks import block_ranges
 from labelveil.common.release.event_keys import canonical_keys, hash_keys, read_secret, secret_check
 from labelveil.common.release.folder import POPULATION_FILE, read_manifest
-from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.manifest import Manifest, naming_manifest
 from labelveil.common.release.rows import keys_column, open_rows, read_keys
 from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.tables import check_key, collect_table, scan_table
@@ -59,11 +59,8 @@ def secrets_of_releases(config: FeaturePartyConfig) -> list[bytes]:
 
 
 def _read(folder: Path) -> Manifest:
-    data = read_manifest(folder)
-    try:
-        return Manifest.parse(data)
-    except ReleaseError as error:
-        raise ReleaseError(f"{folder}: {error}") from error
+    with naming_manifest(folder):
+        return Manifest.parse(read_manifest(folder))
 
 
 def _secret_of(

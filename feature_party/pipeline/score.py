@@ -27,7 +27,7 @@ from labelveil.common.mechanisms.group_sums.lattice import MOST_STEPS
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.release.event_keys import read_secret, secret_check
 from labelveil.common.release.folder import read_manifest
-from labelveil.common.release.manifest import Manifest, manifest_digest
+from labelveil.common.release.manifest import manifest_digest, manifest_in
 from labelveil.common.release.sections import LabelSection
 from labelveil.common.release.sums import about, read_sums
 from labelveil.feature_party.evaluation.explained import Explained
@@ -57,8 +57,7 @@ class Sums(NamedTuple):
     def read(cls, folder: Path, keys: pl.Series, secrets: Sequence[Path]) -> Self:
         """Read sums about some of our events, of which these are all keys; raises as
         :func:`~labelveil.common.release.sums.read_sums`."""
-        data = read_manifest(folder)
-        manifest = Manifest.from_bytes(data)
+        manifest = manifest_in(folder)
         check = manifest.population.secret_check
         found = (path for path in secrets if secret_check(read_secret(path)).hex() == check)
         with warnings.catch_warnings():  # of a withdrawal, which was warned of
@@ -66,7 +65,7 @@ class Sums(NamedTuple):
             answer = read_sums(folder, keys, next(found, secrets[0]))
         rows = np.flatnonzero(answer.question.groups != NO_GROUP)
         epsilon = float(not_none(manifest.sums).spent.exact_epsilon)
-        return cls(rows, about(answer, rows), manifest_digest(data), epsilon)
+        return cls(rows, about(answer, rows), manifest_digest(read_manifest(folder)), epsilon)
 
     @property
     def scores(self) -> bool:

@@ -17,7 +17,7 @@ from labelveil.common.engine.local import open_engine
 from labelveil.common.engine.task import EngineSection
 from labelveil.common.errors import DataError
 from labelveil.common.release.folder import read_manifest
-from labelveil.common.release.manifest import Manifest, manifest_digest, manifest_of
+from labelveil.common.release.manifest import Manifest, manifest_digest, manifest_in
 from labelveil.feature_party.config.sections import JoinSection, TrainingSection
 from labelveil.feature_party.join.matches import JoinInputs
 from labelveil.feature_party.join.on_disk import JoinSizes, Progress, join_content, join_to_shards
@@ -56,10 +56,10 @@ class Preparation:
         and as :meth:`joined`.
         """
         inputs, training = self.inputs, self.training
-        data = [read_manifest(folder) for folder in inputs.releases]
-        manifests = [manifest_of(each) for each in data]
+        manifests = [manifest_in(folder) for folder in inputs.releases]
+        digests = [manifest_digest(read_manifest(folder)) for folder in inputs.releases]
         names = [party.name for party in inputs.parties]
-        release_id = _release_id([manifest_digest(each) for each in data], names)
+        release_id = _release_id(digests, names)
         released = sum(manifest.population.rows for manifest in manifests)
         streamed = is_streamed(inputs.features, inputs.key, training.shards, released)
         with ExitStack() as stack:

@@ -109,6 +109,8 @@ def test_numbers_in_a_list_stay_numbers() -> None:
     assert load_config(Lists, None, {}, ["of.numbers=[1, 2.5]"]).of.numbers == [1.0, 2.5]
     with pytest.raises(ConfigError, match="each a number"):
         load_config(Lists, None, {}, ["of.numbers=[a]"])
+    with pytest.raises(ConfigError, match="must be a number, and not true or false"):
+        load_config(Lists, None, {}, ["of.numbers=[1, true]"])
 
 
 @pytest.mark.parametrize(

@@ -313,7 +313,15 @@ def test_no_more_of_a_manifest_is_read_than_may_be_there(stored: Path) -> None:
 def test_a_manifest_that_is_damaged_is_named_with_its_file(stored: Path) -> None:
     assert manifest_in(stored) == MANIFEST
     (stored / MANIFEST_FILE).write_bytes(DATA[:-9])
-    with pytest.raises(ReleaseError) as caught:
-        manifest_in(stored)
-    assert str(caught.value).startswith(f"{stored / MANIFEST_FILE}: the manifest is not valid JSON")
-    assert str(caught.value).endswith("; fetch the release again if that is damaged")
+    for read in (manifest_in, read_release):
+        with pytest.raises(ReleaseError) as caught:
+            read(stored)
+        said = str(caught.value)
+        assert said.startswith(f"{stored / MANIFEST_FILE}: the manifest is not valid JSON")
+        assert said.endswith("; fetch the release again if it is damaged")
+
+
+def test_a_file_of_rows_that_is_missing_is_named(stored: Path) -> None:
+    (stored / KEYS_FILE).unlink()
+    with pytest.raises(ReleaseError, match=rf"^{stored / KEYS_FILE} cannot be read: No such file"):
+        read_release(stored)

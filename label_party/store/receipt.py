@@ -34,6 +34,11 @@ def checked(path: Path, config: LabelPartyConfig) -> Iterator[None]:
     store, receipt = Store(config.store.directory), _Receipt(path)
     ledger = receipt.ledgers.get(receipt.name(store))
     is_new = not (store.has_ledger() or store.folders())  # else it says more
+    if receipt.damaged and is_new:
+        raise StoreError(
+            f"{receipt.path} is damaged, which says whether store {store.directory} ever had a"
+            " ledger; put it back, or remove it if nothing was released under this configuration"
+        )
     if ledger is None and receipt.ledgers and is_new:
         name, other = next(iter(receipt.ledgers.items()))
         raise StoreError(
@@ -70,8 +75,13 @@ class _Receipt:
     def __init__(self, configuration: Path) -> None:
         self.path = configuration.with_name(configuration.name + _SUFFIX)
         self.ledgers: dict[str, str] = {}
-        with suppress(OSError, ValueError, TypeError):
-            self.ledgers = dict(json.loads(self.path.read_bytes()))
+        self.damaged = False
+        try:
+            self.ledgers |= json.loads(self.path.read_bytes())
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, TypeError, RecursionError):
+            self.damaged = True
 
     def name(self, store: Store) -> str:
         return os.path.relpath(store.directory, self.path.parent)

@@ -588,7 +588,7 @@ def test_a_store_that_was_there_and_is_gone_is_an_error(party: Party) -> None:
         assert not party.store.exists()
     party.store.mkdir()  # a disk that is not mounted
     assert "is its disk mounted?" in party.run("budget").error
-    # a new ledger would pay for these events again; the store elsewhere is another matter
+    # a new ledger would pay for these events again, wherever it is
     for command in (["budget"], ["release"], ["release", "--epoch", "2"]):
         second = party.run(*command, "--store", "new_store").error
         assert "a second ledger would not count that" in second, command
@@ -602,6 +602,18 @@ def test_a_store_that_was_there_and_is_gone_is_an_error(party: Party) -> None:
     _lose_store(party)
     assert _restore(party, "--nothing-since").code == 0
     assert _account(party)["left"]["epsilon"] == "2"
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[1]", b"\xff", b"[" * 100_000])
+def test_a_damaged_receipt_begins_no_ledger(party: Party, damage: bytes) -> None:
+    assert party.release().code == 0
+    receipt = party.folder / "label_party.toml.receipt"
+    receipt.write_bytes(damage)
+    refused = party.run("release", "--store", "new_store").error
+    assert "label_party.toml.receipt is damaged" in refused
+    assert not (party.folder / "new_store").exists()
+    assert _account(party)["left"]["epsilon"] == "2"  # its own ledger is there, and is known again
+    assert party.store.name in json.loads(receipt.read_bytes())
 
 
 def test_the_ledger_alone_remembers_restorations(party: Party) -> None:

@@ -103,7 +103,7 @@ class DriftCounts:
                 raise DataError(
                     f"column {name!r} holds no {self._meanings[name]} in any of {odd:,} cells, the"
                     f" first in row {self._first_odd[name] + 1:,}, and did when the model was"
-                    " trained; correct the file, or train again"
+                    " trained; correct it, or train again"
                 )
 
     def columns(self) -> Sequence[ColumnDrift]:

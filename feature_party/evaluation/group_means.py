@@ -124,6 +124,7 @@ def means_of_codes(
     known = [(group, rows[~np.isnan(values[rows])]) for group, rows in groups]
     groups = [(group, rows) for group, rows in known if rows.size]
     told = values[~np.isnan(values)]
+    # a small group may have like codes by chance: its error is at least that of all codes
     least = float(told.std(ddof=1)) if told.size > 1 else math.inf
     errors = []
     for _, rows in groups:
@@ -162,6 +163,7 @@ def means_of_sums(
     for place, (_, rows) in enumerate(groups):
         mine[rows] = place
     mine, inner = mine[asked], question.groups[asked].astype(np.int64)
+    # a question's group may lie within one of these, never across two
     place_of = np.full(question.half_widths.size, -1)
     place_of[inner] = mine
     if (place_of[inner] != mine).any():
@@ -172,6 +174,7 @@ def means_of_sums(
     level = 0 if question.levels is None else question.levels[asked]
     places = np.broadcast_to(question.offsets[level], mine.shape).astype(np.int64)
     sizes = np.bincount(mine, minlength=len(groups))
+    # a sum is of labels less their offsets: the offsets, which are public, are added again
     totals = np.bincount(mine, lattice.points(places), minlength=len(groups))
     told = place_of >= 0
     np.add.at(totals, place_of[told], sums.values[told])

@@ -267,13 +267,12 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         return pl.DataFrame({f"x{i}": column for i, column in enumerate(checked.T)})
 
     def _predicted(self, X: Any) -> Predictions:
-        from labelveil.feature_party.model.drift import DriftCounts
+        from labelveil.feature_party.model.drift import check_cells
 
         check_is_fitted(self)
         table, encoder = self._table(X), self.model_.encoder
-        encoded, counts = encoder.encode(table), DriftCounts(encoder)
-        counts.add(table)
-        counts.check()
+        encoded = encoder.encode(table)
+        check_cells(encoder, table)
         return self.model_.distributions(encoded)
 
     def __sklearn_tags__(self) -> Any:

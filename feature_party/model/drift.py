@@ -115,3 +115,10 @@ class DriftCounts:
             pairs = (known.missing, missing), (known.odd, odd), (known.unknown, unknown)
             drifts.append(ColumnDrift(name, str(self._meanings[name]), *pairs, outside))
         return drifts
+
+
+def check_cells(encoder: Encoder, table: pl.DataFrame) -> None:
+    """Raise ``DataError`` if no cell of a column of a table is what the model was trained with."""
+    counts = DriftCounts(encoder)
+    counts.add(table)
+    counts.check()

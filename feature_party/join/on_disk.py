@@ -282,9 +282,9 @@ class _Join:
                 tasks.append(Match(bucket, mine, sent, offsets, matched, index, rows))
         # under each secret the same rows are counted
         if repeated := sum(self._run("match", tasks)[: self.buckets]):
-            rows = "row repeats" if repeated == 1 else "rows repeat"
+            what = "row repeats" if repeated == 1 else "rows repeat"
             raise DataError(
-                f"{repeated:,} {rows} a key that occurred before in column {self.key!r}; keep one"
+                f"{repeated:,} {what} a key that occurred before in column {self.key!r}; keep one"
                 " row for each event"
             )
         for done in (*ours.values(), *theirs):

@@ -267,8 +267,13 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         return pl.DataFrame({f"x{i}": column for i, column in enumerate(checked.T)})
 
     def _predicted(self, X: Any) -> Predictions:
+        from labelveil.feature_party.model.drift import check_cells
+
         check_is_fitted(self)
-        return self.model_.distributions(self.model_.encoder.encode(self._table(X)))
+        table, encoder = self._table(X), self.model_.encoder
+        encoded = encoder.encode(table)
+        check_cells(encoder, table)
+        return self.model_.distributions(encoded)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -309,7 +314,10 @@ class LabelDPRegressor(RegressorMixin, _LabelDPEstimator):  # type: ignore[misc]
     """
 
     def predict(self, X: Any) -> Floats:
-        """Return (n,) expected labels: medians, where the release is judged by absolute loss."""
+        """Return (n,) expected labels: medians, where the release is judged by absolute loss.
+
+        ``DataError`` if no cell of a column is what the model was trained with in it.
+        """
         return self._predicted(X).points
 
     def score(self, X: Any, y: ArrayLike) -> float:

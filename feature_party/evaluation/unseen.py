@@ -19,6 +19,7 @@ from labelveil.common.errors import DataError
 from labelveil.feature_party.evaluation.decoded_labels import Scored
 from labelveil.feature_party.evaluation.losses import MeanLoss
 from labelveil.feature_party.learning.problem import Codes
+from labelveil.feature_party.model.drift import check_cells
 from labelveil.feature_party.model.encoding import Encoded
 from labelveil.feature_party.model.model import Model, Predictions
 from labelveil.feature_party.training.batches import BatchPlan
@@ -104,7 +105,11 @@ class Unseen:
 
 
 def unseen(model: Model, events: Events) -> Unseen:
-    """Predict the holdout, and the training rows too where they are in memory."""
+    """Predict the holdout, and the training rows too where they are in memory.
+
+    ``DataError`` if too few are held out, or no cell of a column in memory is what the model was
+    trained with.
+    """
     if events.holdout.size < 2:
         raise DataError(
             f"{events.holdout.size} held-out events cannot be scored; raise [training] holdout"
@@ -114,6 +119,7 @@ def unseen(model: Model, events: Events) -> Unseen:
     tables, labels, matched = [table], [codes], [events.holdout]
     folds, alone = [(np.arange(len(table)), slice(None))], []
     if isinstance(events, Prepared):
+        check_cells(model.encoder, events.table)
         few = model.encoder.encode(table[:_COMPARED])
         for members, fold in _folds(model):
             rows = events.training_of(fold)

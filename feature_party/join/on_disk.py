@@ -282,9 +282,10 @@ class _Join:
                 tasks.append(Match(bucket, mine, sent, offsets, matched, index, rows))
         # under each secret the same rows are counted
         if repeated := sum(self._run("match", tasks)[: self.buckets]):
+            what = "row repeats" if repeated == 1 else "rows repeat"
             raise DataError(
-                f"{repeated:,} rows repeat a key that occurred before in column {self.key!r}; keep"
-                " one row for each event"
+                f"{repeated:,} {what} a key that occurred before in column {self.key!r}; keep one"
+                " row for each event"
             )
         for done in (*ours.values(), *theirs):
             for path in done.files:

@@ -103,7 +103,7 @@ class DriftCounts:
                 raise DataError(
                     f"column {name!r} holds no {self._meanings[name]} in any of {odd:,} cells, the"
                     f" first in row {self._first_odd[name] + 1:,}, and did when the model was"
-                    " trained; correct the file, or train again"
+                    " trained; correct it, or train again"
                 )
 
     def columns(self) -> Sequence[ColumnDrift]:
@@ -115,3 +115,10 @@ class DriftCounts:
             pairs = (known.missing, missing), (known.odd, odd), (known.unknown, unknown)
             drifts.append(ColumnDrift(name, str(self._meanings[name]), *pairs, outside))
         return drifts
+
+
+def check_cells(encoder: Encoder, table: pl.DataFrame) -> None:
+    """Raise ``DataError`` if no cell of a column of a table is what the model was trained with."""
+    counts = DriftCounts(encoder)
+    counts.add(table)
+    counts.check()

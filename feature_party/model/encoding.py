@@ -354,6 +354,7 @@ def _edges(scaled: Floats, pieces: int) -> tuple[float, ...]:
     return tuple(edges.tolist()) if edges.size > 2 else ()
 
 
+@np.errstate(over="ignore")  # what is out of reach is clipped
 def _standardize(values: Floats, column: NumericColumn, out: NDArray[np.float32]) -> None:
     """Fill (n, inputs) from (n,) raw values."""
     missing = ~np.isfinite(values)
@@ -369,6 +370,7 @@ def _standardize(values: Floats, column: NumericColumn, out: NDArray[np.float32]
         out[:, piece] = np.clip(share, 0.0, 1.0) - 0.5
 
 
+@np.errstate(over="ignore")  # as there
 def _transform(values: Floats, column: NumericColumn) -> Floats:
     if not column.logarithmic:
         return values

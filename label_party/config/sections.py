@@ -137,8 +137,9 @@ class DataSection(Section):
     date: str | None = setting(
         None,
         "For `label-party watch`: column of dates (ISO 8601, with or without a time) whose days are"
-        " the epochs. Or give each epoch its own files, with {epoch} in the names of `labels` and"
-        " `population`.",
+        " the epochs. A day is as it is written, whatever the time zone, and over at midnight UTC:"
+        " times from west of Greenwich belong in UTC. Or give each epoch its own files, with"
+        " {epoch} in the names of `labels` and `population`.",
         example="sold_at",
     )
     duplicates: Literal["missing", "last", "sum", "mean"] = setting(

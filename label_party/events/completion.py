@@ -129,8 +129,9 @@ def check_population(tally: Tally) -> None:
     ``DataError`` if there is no event, or the population lists one twice.
     """
     if tally.repeated:
+        row, repeat = ("row", "repeats") if tally.repeated == 1 else ("rows", "repeat")
         raise DataError(
-            f"{tally.repeated:,} rows of the population repeat a key that occurred before; every"
+            f"{tally.repeated:,} {row} of the population {repeat} a key that occurred before; every"
             " event must be listed once, so remove the repetitions"
         )
     if not tally.rows:

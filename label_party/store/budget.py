@@ -41,6 +41,9 @@ def spent(charges: Iterable[Purchase], limit: Guarantee) -> Guarantee | None:
     limit.
     """
     additive: list[Guarantee] = []
+    charges = list(charges)
+    for charge in charges:
+        check_unit(charge.account, charge.guarantee, limit)
     epochs: dict[str, list[Guarantee]] = defaultdict(list)
     for charge in charges:
         if charge.composition == "additive":
@@ -50,6 +53,15 @@ def spent(charges: Iterable[Purchase], limit: Guarantee) -> Guarantee | None:
     histories = {tuple(additive + own) for own in epochs.values()} or {tuple(additive)}
     sums = [_sum(history, limit) for history in histories if history]
     return reduce(_larger, sums) if sums else None
+
+
+def check_unit(account: str, charge: Guarantee, limit: Guarantee) -> None:
+    """Raise ``PrivacyError``, with what to set, if a charge is per another unit than a limit."""
+    if charge.unit != limit.unit:
+        raise PrivacyError(
+            f"account {account!r}: {charge} and a limit per {limit.unit} do not compose; set"
+            " [privacy] unit as it was for earlier purchases, or account to another"
+        )
 
 
 def check_fits(
@@ -63,12 +75,7 @@ def check_fits(
     """
     existing = list(charges)
     for charge in (proposal, *existing):
-        if charge.guarantee.unit != limit.unit:
-            raise PrivacyError(
-                f"account {proposal.account!r}: {charge.guarantee} and a limit per {limit.unit} do"
-                " not compose; set [privacy] unit as it was for earlier purchases, or account to"
-                " another"
-            )
+        check_unit(charge.account, charge.guarantee, limit)
         limit.same_neighbours(charge.guarantee)
     try:
         after = spent([*existing, proposal], limit)

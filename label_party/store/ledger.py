@@ -323,7 +323,7 @@ class Ledger(Sole):
         """Raise an account's cap, for a reason that stays in the ledger.
 
         ``BudgetError`` if the account never spent, the reason is empty, or ``to`` is not above the
-        cap.
+        cap; ``PrivacyError`` if it is per another unit.
         """
         with self._transaction():
             cap = self.cap(account)
@@ -332,6 +332,7 @@ class Ledger(Sole):
                     f"account {account!r} has no cap yet: its first charge records [privacy]"
                     " total_epsilon and total_delta; set those instead"
                 )
+            spending.check_unit(account, cap, to)
             if not reason.strip():
                 raise BudgetError("reason='' must say why the cap is raised; set --reason TEXT")
             if not spending.at_most(cap, to) or spending.at_most(to, cap):

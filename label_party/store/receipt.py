@@ -3,9 +3,10 @@
 A disk that is not mounted, or a folder that was moved, looks as if nothing had ever been spent. So
 the first command that meets a ledger notes it in ``label_party.toml.receipt``, and where the ledger
 is gone no command goes on that would spend, or say what was spent. Nor does one begin a second
-ledger: in another directory, or seen from another one, the same events would be paid for again.
-Where that file cannot be written, as beside a configuration that is mounted read-only, nothing is
-known.
+ledger: in another directory, or seen from another one, the same events would be paid for again. A
+configuration under another name may be about other events, so that its own ledger is warned of,
+where both lie in one folder. Where that file cannot be written, as beside a configuration that is
+mounted read-only, nothing is known.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from labelveil.common.errors import LabelveilError
+from labelveil.common.console import warn
+from labelveil.common.errors import LabelveilError, listed
 from labelveil.common.files import PUBLIC, appearing
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.store.disk import StoreError
@@ -47,11 +49,22 @@ def checked(path: Path, config: LabelPartyConfig) -> Iterator[None]:
             " ledger would not count that; set [store] directory to that store or move it here, and"
             " for other events use a configuration file of their own"
         )
-    if ledger is not None and is_new:
-        raise StoreError(
-            f"store {store.directory} is gone, or empty: {receipt.path} says that ledger {ledger}"
-            " was there, and nobody can say what was spent; bring it back (is its disk mounted?) or"
-            " restore a backup with label-party restore; where it never counted, remove the receipt"
+    elsewhere = []
+    for known in (receipt, *receipt.others()) if is_new else ():
+        for name, other in known.ledgers.items():
+            if name == receipt.name(store):
+                raise StoreError(
+                    f"store {store.directory} is gone, or empty: {known.path} says that ledger"
+                    f" {other} was there, and nobody can say what was spent; bring it back (is its"
+                    " disk mounted?) or restore a backup with label-party restore; where it never"
+                    " counted, remove the receipt"
+                )
+            elsewhere.append(os.path.normpath(known.path.parent / name))
+    if elsewhere:
+        warn(
+            f"store {store.directory} has no ledger yet, and one that begins there counts nothing"
+            f" that other configurations beside {path} spent from {listed(sorted(set(elsewhere)))};"
+            " if any event is the same, set [store] directory to that store"
         )
     if ledger is None:
         receipt.note(store)
@@ -82,6 +95,13 @@ class _Receipt:
             pass
         except (OSError, ValueError, TypeError, RecursionError):
             self.damaged = True
+
+    def others(self) -> list[_Receipt]:
+        """Those of other configurations in the same folder."""
+        with suppress(OSError):
+            paths = sorted(self.path.parent.glob(f"*{_SUFFIX}"))
+            return [_Receipt(path.with_suffix("")) for path in paths if path != self.path]
+        return []
 
     def name(self, store: Store) -> str:
         return os.path.relpath(store.directory, self.path.parent)

@@ -389,6 +389,12 @@ def test_what_columns_mean_can_be_said() -> None:
     said = lv.LabelDPRegressor(private, columns={"amount": "number 1,234.5"}, **fast)
     model = said.fit(table, private.codes).model_
     assert str(model.encoder.schema["amount"]) == "number 1,234.5"
+    texts = table.with_columns(amount=pl.lit("many"))
+    with pytest.raises(
+        DataError, match=r"^column 'amount' holds no number [^\n]* any of 400 cells"
+    ):
+        said.predict(texts)
+    assert said.predict(pl.concat([texts, table.head(1)])).shape == (401,)
     wrong = lv.LabelDPRegressor(private, columns={"amount": "numbers"}, **fast)
     with pytest.raises(ConfigError, match=r"amount='numbers' must be number"):
         wrong.fit(table, private.codes)

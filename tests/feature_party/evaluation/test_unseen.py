@@ -48,6 +48,11 @@ def test_each_fold_is_predicted_by_those_who_left_it_out(learner: str, tmp_path:
     means = np.mean(alone, axis=0)[whole]
     assert points[whole] == pytest.approx(means, abs=1e-3)  # distributions are averaged
 
+    table, column = pl.read_parquet(world.features), model.encoder.numeric[0].name
+    table.with_columns(pl.lit("many").alias(column)).write_parquet(world.features)
+    with pytest.raises(DataError, match=rf"^column '{column}' holds no number in any of 800 cells"):
+        unseen(model, prepare(world.directory, world.features, config))
+
 
 def test_one_event_is_too_few() -> None:
     with pytest.raises(DataError, match="1 held-out events cannot be scored; raise"):

@@ -196,6 +196,7 @@ def test_refusals_leave_nothing(world: World, tmp_path: Path) -> None:
         assert not list(tmp_path.glob("*out*"))
 
     refused(pl.concat([table, table.head(3)]), DataError, "^3 rows repeat a key")
+    refused(pl.concat([table, table.head(1)]), DataError, "^1 row repeats a key")
     refused(table.with_columns(event=pl.col("event") + "?"), DataError, "^none of the 1,500")
     refused(table.head(0), DataError, "no rows")
     refused(table.with_columns(event=None), DataError, "has .* missing values")

@@ -176,7 +176,7 @@ def test_rows_are_counted_over_batches() -> None:
         strange.check()
     assert str(caught.value) == (
         "column 'x' holds no number in any of 2 cells, the first in row 4, and did when the model"
-        " was trained; correct the file, or train again"
+        " was trained; correct it, or train again"
     )
 
 

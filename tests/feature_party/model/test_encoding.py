@@ -146,9 +146,12 @@ def test_configured_kinds_win(table: pl.DataFrame) -> None:
     assert [c.name for c in encoder.categorical] == ["age"]
 
 
-def test_outliers_at_prediction_are_bounded(table: pl.DataFrame) -> None:
-    encoder = Encoder.fit(table.select("age"))
-    encoded = encoder.encode(pl.DataFrame({"age": [1e30, -1e30, float("inf")]})).numeric
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("factor", [1, 1e-3])
+def test_outliers_at_prediction_are_bounded(table: pl.DataFrame, factor: float) -> None:
+    encoder = Encoder.fit(table.select(pl.col("age", "income") * factor))
+    far = [1e30, -1e30, 1.7e308, -1.7e308, float("inf")]
+    encoded = encoder.encode(pl.DataFrame({"age": far, "income": far})).numeric
     assert np.abs(encoded).max() <= 8
 
 

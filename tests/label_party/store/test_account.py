@@ -307,6 +307,18 @@ def test_a_user_who_has_paid_is_found_behind_other_events(party: Party) -> None:
     assert "4 events of data set 'again' have paid" in refused.err
 
 
+def test_another_unit_is_refused_with_what_to_set(party: Party) -> None:
+    assert party.release().code == 0
+    users = {"privacy__unit": "user", "privacy__user": "id", "privacy__max_records_per_user": 1}
+    for refused in (
+        party.release(data__epoch="2", **users),
+        party.run("budget", "raise", "--to", "9", "--reason", "x", *party.arguments(**users)),
+    ):
+        assert refused.code == 1
+        assert "(replace-label, per record) and a limit per user do not compose;" in refused.err
+        assert "; set [privacy] unit as it was for earlier purchases, or account" in refused.err
+
+
 def test_a_restored_store_still_knows_who_has_paid(party: Party) -> None:
     assert party.release().code == 0
     assert party.run("backup", "--to", "backup.tar").code == 0

@@ -616,6 +616,24 @@ def test_a_damaged_receipt_begins_no_ledger(party: Party, damage: bytes) -> None
     assert party.store.name in json.loads(receipt.read_bytes())
 
 
+def test_a_copied_configuration_begins_no_ledger_unseen(party: Party) -> None:
+    assert party.release().code == 0
+    shutil.copy(party.folder / "label_party.toml", party.folder / "other.toml")
+    other = "--config", "other.toml"
+    same = party.run("release", *other)
+    assert (same.code, "warning: store" in same.err) == (0, False)
+    (party.folder / "other.toml.receipt").unlink()
+    new = party.run("release", *other, "--store", "new_store")
+    assert new.code == 0
+    assert "warning: store new_store has no ledger yet" in new.err
+    assert "spent from label_store; if any event is the same, set [store] directory" in new.err
+    (party.folder / "other.toml.receipt").unlink()
+    shutil.rmtree(party.store)
+    gone = party.run("release", *other).error
+    assert "store label_store is gone, or empty: label_party.toml.receipt says that" in gone
+    assert not party.store.exists()
+
+
 def test_the_ledger_alone_remembers_restorations(party: Party) -> None:
     assert party.release().code == 0
     assert party.run("backup", "--to", "b.tar").code == 0

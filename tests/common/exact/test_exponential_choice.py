@@ -141,6 +141,21 @@ def test_an_undecided_word_is_resolved_by_more_digits() -> None:
     assert choice._draw_slowly([0, 0], halves, Fraction(1), 2**63 - 1, Tape(LAST - 5)) == 0  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("digits", [2, 3, 5])
+@pytest.mark.parametrize("weights", [[1, 1, 1], [1, Fraction(2, 3), Fraction(1, 7)]])
+def test_bounds_enclose_the_cumulative_weights_however_few_digits_they_have(
+    digits: int, weights: list[Fraction]
+) -> None:
+    """Against 400 digits, for many rates: bounds that are rounded to nearest fail at some."""
+    for rate in (Fraction(n, 97) for n in range(1, 300, 6)):
+        lows, highs = choice._cumulative_bounds([0, 1, 2], weights, rate, digits)
+        whole = cumulative(([2, 1, 0], rate, weights))
+        power = Context(prec=400).exp(Decimal(-1) * rate.numerator / rate.denominator)
+        total = weights[0] + weights[1] * Fraction(power) + weights[2] * Fraction(power) ** 2
+        for low, high, share in zip(lows, highs, whole, strict=True):
+            assert low <= share * total * 10**digits <= high
+
+
 def test_the_draw_falls_back_where_floats_do_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "_SUM_ERROR", 0.6)
     scores = np.array([3, 1, 0, 3])

@@ -51,9 +51,7 @@ def rounded() -> Any:
 def loss() -> Any:
     rows = np.array(randomized_response_rows(3, 1.0), dtype=np.float64) / 2**64
     prior = np.arange(1.0, SIZE + 1) / np.arange(1.0, SIZE + 1).sum()
-    return base.expected_loss(
-        prior, get_loss("squared"), VALUES, np.arange(3.0), rows, NUMBERS % 3
-    )
+    return base.expected_loss(prior, get_loss("squared"), VALUES, np.arange(3.0), rows, NUMBERS % 3)
 
 
 def strata() -> Any:

@@ -97,8 +97,9 @@ def test_laws_that_are_composed_are_about_the_same_of_two_neighbours(epsilon: fl
     normal = [np.diff(stats.norm.cdf(edges, mean, sigma)) for mean in (0, 1)]
     gaussian = {"with": (1 - rate) * normal[0] + rate * normal[1], "without": normal[0]}
     both = {name: np.outer(outcomes[name], gaussian[name]) for name in outcomes}
-    twisted = np.outer(outcomes["with"], gaussian["without"]), np.outer(
-        outcomes["without"], gaussian["with"]
+    twisted = (
+        np.outer(outcomes["with"], gaussian["without"]),
+        np.outer(outcomes["without"], gaussian["with"]),
     )
     law = PrivacyLoss.of_pair(pmfs["with"], pmfs["without"], None, Adjacency.ADD_REMOVE)
     found = law.compose(PrivacyLoss.of_gaussian(sigma, rate)).delta(epsilon)

@@ -351,6 +351,12 @@ def test_labels_between_rows_spend_nothing_more(rows: list[list[int]], between: 
 
 
 def test_a_mixture_is_where_the_label_lies() -> None:
+    ends = [0.0, 0.3, 3.0 + 2.0**-30]  # their share of a step of 2⁻⁴⁸ is rounded down
+    rows = randomized_response_rows(2, 1.0)
+    made = FiniteChannel(ends, [0.0, 1.0], rows, [0, BETWEEN, 1])
+    share = math.floor(Fraction(0.3 / (3.0 + 2.0**-30)) * (1 << 48))
+    first = (((1 << 48) - share) * rows[0][0] + share * rows[1][0]) >> 48
+    assert made.weights[1] == (first, TOTAL - first)
     channel = FiniteChannel(
         [0.0, 1.0, 4.0],
         [0.0, 1.0],

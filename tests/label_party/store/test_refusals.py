@@ -174,6 +174,8 @@ def test_a_part_of_another_size_is_damage(party: Party) -> None:
         ([100], True),
         ([99], False),
         ([101], True),
+        ([0, 100], False),
+        ([100, 100], False),
     ):
         for path in [*folder.glob("keys*.bin"), *folder.glob("codes*.bin")]:
             path.unlink()

@@ -5,21 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
+from labelveil.common.engine.shuffle import KEY_TYPE
 from labelveil.common.release.event_keys import hash_keys, read_secret, secret_check
+from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events import open as opening
 from labelveil.label_party.events.open import open_events
 from labelveil.label_party.events.submitted import Populations, Submitted
 from labelveil.label_party.store.disk import clean, scratch
+from labelveil.label_party.store.fingerprints import fingerprint, fingerprint_hashed
 from labelveil.label_party.store.release_store import Store
 from tests.label_party.conftest import CLIENT, EVENTS, Party
 
 KEYS = [f"event-{i}" for i in range(EVENTS)]
 SOURCES: dict[str, dict[str, Any]] = {
     "population": {},
-    "labels alone": {"data__population": "labels.csv"},
+    "labels alone": {},
     "submitted": {"data__population": "submitted"},
     "users": {
         "privacy__unit": "user",
@@ -30,6 +34,14 @@ SOURCES: dict[str, dict[str, Any]] = {
 
 # beside a copy of what was read, which may change meanwhile
 STAY = dict.fromkeys(SOURCES, "completed") | {"submitted": "placed", "users": "limited"}
+
+
+def configured(party: Party, source: str, *, alone: bool = False) -> LabelPartyConfig:
+    config = party.config(**SOURCES[source])
+    if alone or source == "labels alone":  # whose keys are the population
+        data = config.data.model_copy(update={"population": None})
+        config = config.model_copy(update={"data": data})
+    return config
 
 
 def submit(party: Party, keys: list[str]) -> None:
@@ -59,7 +71,7 @@ def test_of_the_rows_that_are_exchanged_only_the_completed_ones_stay(
     if source == "submitted":
         Store(party.store).create()
         submit(party, KEYS)
-    config = party.config(**SOURCES[source])
+    config = configured(party, source)
     store = Store(party.store)
     with open_events(config, quiet=True) as events:
         assert not events.in_memory
@@ -88,3 +100,35 @@ def test_what_dead_processes_left_is_removed_and_nothing_of_the_living(party: Pa
             assert not dead.exists()
             assert living.exists()
     assert not living.exists()
+
+
+@pytest.mark.parametrize("memory", [True, False])
+def test_fingerprints_are_of_events_and_of_the_users_of_their_first_rows(
+    party: Party, memory: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And none of nobody: what everybody has in common would make all events seem paid for."""
+    rows = [
+        ("a", "u", 1),
+        ("b", None, 2),
+        ("c", "v", 3),
+        ("a", "w", 4),
+        ("d", "v", 5),
+        ("e", None, 6),
+    ]
+    keys, users, labels = zip(*rows, strict=True)
+    party.write_labels({"key": keys, "who": users, "label": labels})
+    if not memory:
+        for bound in ("_IN_MEMORY_ROWS", "_CSV_IN_MEMORY_BYTES"):
+            monkeypatch.setattr(opening, bound, 0)
+    config = configured(party, "users", alone=True)
+    secret = bytes(range(32))
+    hashed = hash_keys(pl.Series(list("abcde")), read_secret(party.folder / "join.key"))
+    expected = [
+        *fingerprint(pl.Series(list("abcde")), secret),
+        *fingerprint_hashed(np.frombuffer(hashed, KEY_TYPE), secret),
+        *fingerprint(pl.Series(["u", "v"]), secret, mark="\0"),
+    ]
+    with open_events(config, quiet=True) as events:
+        assert events.in_memory is memory
+        found = np.concatenate([*events.fingerprints(secret)])
+    assert found.tolist() == sorted(expected)

@@ -31,10 +31,15 @@ NUMBERS = np.arange(SIZE)
 KEYS = pl.Series([f"key {number}" for number in range(SIZE)])
 
 
+ALIVE: list[FiniteChannel] = []
+"""Else what is left out could have the right rows, where their memory is given out again."""
+
+
 def mixed() -> Any:
     row_of = np.full(SIZE, BETWEEN)
     row_of[[0, 9, SIZE - 1]] = [0, 1, 2]
     made = FiniteChannel(NUMBERS, np.arange(3), randomized_response_rows(3, 1.0), row_of)
+    ALIVE.append(made)
     return made.weights
 
 

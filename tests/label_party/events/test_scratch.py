@@ -77,6 +77,9 @@ def test_of_the_rows_that_are_exchanged_only_the_completed_ones_stay(
         assert not events.in_memory
         assert events.named is (source != "submitted")
         assert kept(store.scratch) == {"copied", STAY[source]}
+        if source == "users":  # whose they are is of no more use: a key and a label each
+            files = [path for path in store.scratch.rglob("limited*") if path.is_file()]
+            assert sum(path.stat().st_size for path in files) < EVENTS * (16 + 8) + 99
         assert len(events.labels(0)) == events.rows
     assert not [*store.scratch.rglob("*")]
 

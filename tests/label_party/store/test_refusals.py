@@ -15,7 +15,7 @@ from labelveil.common.errors import ReleaseError
 from labelveil.common.release.folder import part_paths
 from labelveil.label_party.store.disk import StoreError
 from labelveil.label_party.store.ledger import Ledger, LedgerError, _translating_errors
-from labelveil.label_party.store.release_store import Store
+from labelveil.label_party.store.release_store import ReleaseWriter, Store
 from labelveil.label_party.store.seal import SealError, key_path
 from tests.label_party.conftest import EVENTS, Party
 
@@ -189,3 +189,19 @@ def test_a_part_of_another_size_is_damage(party: Party) -> None:
         else:
             with pytest.raises(ReleaseError, match="do not match its manifest"):
                 store.open_release(charge)
+
+
+def test_a_disk_that_fails_while_a_release_is_written_is_one_line(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    store.create()
+    written: list[Callable[[ReleaseWriter], object]] = [
+        lambda writer: writer.adopt(tmp_path / "none", tmp_path / "none"),
+        lambda writer: writer.finish(b"{}"),
+        ReleaseWriter.publish,
+    ]
+    for step in written:
+        writer = store.writer("labels", "1")
+        shutil.rmtree(writer.folder, ignore_errors=True)
+        with pytest.raises(StoreError, match="cannot be written.*; nothing was spent") as caught:
+            step(writer)
+        assert "\n" not in str(caught.value)

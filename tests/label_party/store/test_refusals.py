@@ -202,6 +202,6 @@ def test_a_disk_that_fails_while_a_release_is_written_is_one_line(tmp_path: Path
     for step in written:
         writer = store.writer("labels", "1")
         shutil.rmtree(writer.folder, ignore_errors=True)
-        with pytest.raises(StoreError, match="cannot be written.*; nothing was spent") as caught:
+        with pytest.raises(StoreError, match=r"cannot be written.*; nothing was spent") as caught:
             step(writer)
         assert "\n" not in str(caught.value)

@@ -93,14 +93,14 @@ class FiniteChannel:
     def _check_labels(self) -> None:
         if self.inputs.ndim != 1 or not self.inputs.size:
             raise PrivacyError(f"inputs of shape {self.inputs.shape} must be a non-empty vector")
-        if not np.all(np.isfinite(self.inputs)) or np.any(np.diff(self.inputs) <= 0):
+        if not np.all(np.isfinite(self.inputs)) or np.any(self.inputs[1:] <= self.inputs[:-1]):
             raise PrivacyError("inputs must be finite and strictly ascending")
         if not math.isfinite(float(self.inputs[-1]) - float(self.inputs[0])):
             raise PrivacyError("inputs must have a finite range")
         d = self.outputs.size
         if self.outputs.ndim != 1 or not 1 <= d < MAX_OUTPUTS:
             raise PrivacyError(f"{d} outputs must be between 1 and {MAX_OUTPUTS - 1}")
-        if not np.all(np.isfinite(self.outputs)) or np.any(np.diff(self.outputs) < 0):
+        if not np.all(np.isfinite(self.outputs)) or np.any(self.outputs[1:] < self.outputs[:-1]):
             raise PrivacyError("outputs must be finite and ascending")
         if self.inputs.size * d > MAX_TABLE:
             raise PrivacyError(

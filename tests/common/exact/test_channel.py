@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import PrivacyError
+from labelveil.common.exact import channel as channels
 from labelveil.common.exact.channel import (
     BETWEEN,
+    MAX_OUTPUTS,
     TOTAL,
     FiniteChannel,
     exp_lower_bound,
@@ -187,6 +189,11 @@ def test_rows_that_no_label_uses_do_not_count() -> None:
         ([0.0, math.nan], [0.0], [[TOTAL], [TOTAL]], None),
         ([0.0], [math.inf], [[TOTAL]], None),
         ([0.0], [1.0, 0.0], [[TOTAL - 1, 1]], None),
+        ([0.0, 0.0], [0.0], [[TOTAL], [TOTAL]], None),
+        ([[0.0]], [0.0], [[TOTAL]], None),
+        ([-1.5e308, 1.5e308], [0.0], [[TOTAL], [TOTAL]], None),
+        ([0.0], [[0.0]], [[TOTAL]], None),
+        ([0.0], [], [[]], None),
         ([0.0], [0.0, 1.0], [[TOTAL - 1, 2]], None),
         ([0.0], [0.0, 1.0], [[TOTAL + 1, -1]], None),
         ([0.0, 1.0], [0.0, 1.0], [[TOTAL, 0], [TOTAL - 1, 1]], None),
@@ -218,6 +225,31 @@ def test_words_that_do_not_sum_to_the_whole_are_no_channel(rows: list[list[int]]
     labels, outputs = np.arange(len(rows), dtype=float), np.arange(len(rows[0]), dtype=float)
     with pytest.raises(PrivacyError, match=r"must sum to 2\*\*64"):
         FiniteChannel(labels, outputs, words.astype(np.uint64))
+
+
+def test_a_table_has_a_column_for_each_output_and_fits_its_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = np.array(randomized_response_rows(3, 1.0), dtype=np.uint64)
+    for table in (rows[0], rows[:, :2], rows[None]):
+        with pytest.raises(PrivacyError, match=r"rows of shape .* must sum to 2\*\*64"):
+            FiniteChannel(np.arange(3), np.arange(3), table)
+    monkeypatch.setattr(channels, "MAX_TABLE", 9)
+    assert FiniteChannel(np.arange(3), np.arange(3), rows).outputs.size == 3
+    monkeypatch.setattr(channels, "MAX_TABLE", 8)
+    with pytest.raises(PrivacyError, match="3 inputs and 3 outputs make more than 8 weights"):
+        FiniteChannel(np.arange(3), np.arange(3), rows)
+
+
+@pytest.mark.parametrize("outputs", [MAX_OUTPUTS - 1, MAX_OUTPUTS])
+def test_codes_have_two_bytes_and_one_of_them_is_none(outputs: int) -> None:
+    rows = [[1] * (outputs - 1) + [TOTAL - outputs + 1]]
+    if outputs < MAX_OUTPUTS:
+        made = FiniteChannel([0.0], np.arange(outputs), rows)
+        assert sampled(made, 0, [outputs - 2, TOTAL - 1]) == [outputs - 2, outputs - 1]
+        return
+    with pytest.raises(PrivacyError, match="65536 outputs must be between 1 and 65535"):
+        FiniteChannel([0.0], np.arange(outputs), rows)
 
 
 def test_arrays_are_frozen() -> None:
@@ -319,6 +351,12 @@ def test_labels_between_rows_spend_nothing_more(rows: list[list[int]], between: 
 
 
 def test_a_mixture_is_where_the_label_lies() -> None:
+    ends = [0.0, 0.3, 3.0 + 2.0**-30]  # their share of a step of 2⁻⁴⁸ is rounded down
+    rows = randomized_response_rows(2, 1.0)
+    made = FiniteChannel(ends, [0.0, 1.0], rows, [0, BETWEEN, 1])
+    share = math.floor(Fraction(0.3 / (3.0 + 2.0**-30)) * (1 << 48))
+    first = (((1 << 48) - share) * rows[0][0] + share * rows[1][0]) >> 48
+    assert made.weights[1] == (first, TOTAL - first)
     channel = FiniteChannel(
         [0.0, 1.0, 4.0],
         [0.0, 1.0],

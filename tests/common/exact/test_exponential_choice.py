@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from labelveil.common.entropy import Entropy, seeded_entropy
 from labelveil.common.exact import exponential_choice as choice
@@ -139,6 +141,28 @@ def test_an_undecided_word_is_resolved_by_more_digits() -> None:
     halves = [Fraction(1)] * 2
     assert choice._draw_slowly([0, 0], halves, Fraction(1), 2**63, Tape(1)) == 1  # type: ignore[arg-type]
     assert choice._draw_slowly([0, 0], halves, Fraction(1), 2**63 - 1, Tape(LAST - 5)) == 0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("digits", [2, 3, 5])
+@pytest.mark.parametrize("weights", [[1, 1, 1], [1, Fraction(2, 3), Fraction(1, 7)]])
+def test_bounds_enclose_each_weight_however_few_digits_they_have(
+    digits: int, weights: list[Fraction]
+) -> None:
+    """Against 400 digits, for many rates: what is rounded to nearest fails at some."""
+    unit, context = 10**digits, Context(prec=400)
+    for rate in (Fraction(n, 97) for n in range(1, 300, 6)):
+        lows, highs = choice._cumulative_bounds([0, 1, 2], weights, rate, digits)
+        power = Fraction(context.exp(Decimal(-rate.numerator) / rate.denominator))
+        true = [weight * power**k for k, weight in enumerate(weights)]
+        for k, (low, high) in enumerate(zip(lows, highs, strict=True)):
+            before = (lows[k - 1], highs[k - 1]) if k else (0, 0)
+            assert low - before[0] <= true[k] * unit <= high - before[1]
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=5))
+def test_distances_to_the_highest_score_are_those_of_whole_numbers(scores: list[int]) -> None:
+    """Whether all of them are below 0, all above, or at the ends."""
+    assert choice._behind(np.array(scores)).tolist() == [max(scores) - each for each in scores]
 
 
 def test_the_draw_falls_back_where_floats_do_not_know(monkeypatch: pytest.MonkeyPatch) -> None:

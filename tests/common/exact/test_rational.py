@@ -46,6 +46,12 @@ def test_the_upper_bound_of_ln_is_the_next_float(ratio: Fraction) -> None:
         assert ratio == 1 or Decimal(math.nextafter(bound, -math.inf)) < true
 
 
+@pytest.mark.parametrize("ratio", [Fraction(0), Fraction(-1), 1 - Fraction(1, 10**40)])
+def test_a_ratio_below_one_has_no_bound(ratio: Fraction) -> None:
+    with pytest.raises(ValueError, match="must be >= 1"):
+        log_upper_bound(ratio)
+
+
 def test_ln_inverts_exp_from_below() -> None:
     for epsilon in (0.05, 0.5, 1.0, 2.0, 8.0, 39.5):
         assert log_upper_bound(exp_lower_bound(epsilon)) == epsilon

@@ -62,6 +62,9 @@ def test_bins_are_those_of_the_squared_error_under_poisson_loss_too() -> None:
 def test_a_prior_that_takes_everything_is_refused() -> None:
     with pytest.raises(PrivacyError, match=r"√\(4·31/100\) = 1.11, which leaves nothing"):
         randomize_as_published(LABELS[:100], TERMS, 1.0, seeded_entropy(9))
+    with pytest.raises(PrivacyError, match=r"√\(4·31/496\) = 0.5, which leaves nothing"):
+        randomize_as_published(LABELS[:496], TERMS, 0.5, seeded_entropy(9))
+    assert randomize_as_published(LABELS[:496], TERMS, 0.6, seeded_entropy(9)).epsilon_prior == 0.5
 
 
 def test_noise_alone_spends_everything_on_the_labels() -> None:

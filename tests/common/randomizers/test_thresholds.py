@@ -7,6 +7,7 @@ import pytest
 
 from labelveil.common.errors import ConfigError
 from labelveil.common.randomizers import build_randomizer, threshold_weights
+from labelveil.common.randomizers.knots import thinned
 from labelveil.common.randomizers.thresholds import systematic_partitions
 
 LABELS = np.array([0.0, 1.0, 1.5, 4.0, 9.0])
@@ -131,3 +132,18 @@ def test_unusable_options(options: dict[str, object], message: str) -> None:
         build_randomizer(
             "randomized-thresholds", labels=LABELS, prior=PRIOR, epsilon=1.0, **options
         )
+
+
+@pytest.mark.parametrize("weighting", ["uniform", "prior", "sqrt", "prior-label"])
+def test_a_thinned_grid_has_the_rows_of_its_knots(weighting: str) -> None:
+    """Also around labels that never occur."""
+    labels = np.arange(61.0)
+    prior = np.where((labels > 20) & (labels < 45), 0.0, 1.0)
+    knots, places, mass = thinned(labels, prior / prior.sum(), 9)
+    ask = {"epsilon": 1.0, "weights": weighting}
+    fine = build_randomizer(
+        "randomized-thresholds", labels=labels, prior=prior, thresholds=8, **ask
+    ).channel
+    coarse = build_randomizer("randomized-thresholds", labels=places, prior=mass, **ask).channel
+    assert fine.outputs == pytest.approx(coarse.outputs, rel=1e-9)
+    assert np.allclose(fine.probabilities[knots], coarse.probabilities, rtol=0, atol=1e-9)

@@ -207,6 +207,15 @@ def test_the_same_question_has_the_same_answer_across_restarts(serve: Any, party
     assert len(answers(party)) == 3
 
 
+def test_a_price_is_told_of_what_is_offered_and_not_paid_for(party: Party) -> None:
+    store = Store(party.store)
+    assert Evaluation(party.config(**OFFERED), store).price() == PureDP.of(EPSILON)
+    assert (
+        Evaluation(party.config(**OFFERED | {"evaluation__offered": "false"}), store).price()
+        is None
+    )
+
+
 def test_answers_are_used_up(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """No label is looked at for a question beyond them."""
     used_up = grpc.StatusCode.FAILED_PRECONDITION, "the budget for evaluations is used up"

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from labelveil.label_party.release.prior_in_force import prior_in_force
+from labelveil.common.release.sections import StratumSection
+from labelveil.label_party.release import prior_in_force as module
+from labelveil.label_party.release.prior_in_force import (
+    open_session,
+    prior_in_force,
+    session_to_open,
+)
 from labelveil.label_party.store.release_store import Store
 from tests.label_party.conftest import EVENTS, Party
 
@@ -51,3 +57,62 @@ def released(party: Party) -> Party:
 def test_no_prior_is_gone_on_with_on_other_terms(released: Party, other: str) -> None:
     assert goes_on(released)
     assert not goes_on(released, **OTHERS[other])
+
+
+def test_no_prior_is_gone_on_with_where_labels_are_several_or_in_strata(released: Party) -> None:
+    config, store = released.config(data__epoch="2", **TERMS), Store(released.store)
+    with store.read_ledger() as ledger:
+        (charge,) = ledger.charges()
+        manifest = store.read_manifest(charge)
+        stated = {
+            "labels": [*manifest.labels, *manifest.labels],
+            "strata": [StratumSection(name="a", rows=EVENTS, law=[])],
+        }
+        for field, value in stated.items():
+            other = manifest.model_copy(update={field: value})
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Store, "read_manifest", lambda *given, other=other: other)
+                assert prior_in_force(config, store, ledger) is None, field
+        assert prior_in_force(config, store, ledger) is not None
+
+
+SESSION: dict[str, Any] = TERMS | {
+    "privacy__epochs": "additive",
+    "privacy__total_epsilon": 60.0,
+    "privacy__total_delta": 1e-6,
+    "watch__hits": 2,
+    "watch__epsilon": 0.03,
+}
+OTHER_SESSIONS: dict[str, dict[str, Any]] = {
+    **{name: OTHERS[name] for name in ("unit", "group")},
+    "user": {"privacy__user": "key"},
+    "hits": {"watch__hits": 3},
+    "epsilon": {"watch__epsilon": 0.02},
+    "account": {"privacy__account": "another"},
+    "data set": {"data__data_set": "another"},
+}
+
+
+def pays_again(party: Party, **changed: Any) -> bool:
+    """Whether a watch would have a session to pay for."""
+    asked = {key: value for key, value in (SESSION | changed).items() if value is not None}
+    config = party.config(**asked)
+    return session_to_open(config, Store(party.store), EVENTS) is not None
+
+
+@pytest.mark.parametrize("other", OTHER_SESSIONS)
+def test_a_session_pays_for_tests_on_its_own_terms_alone(party: Party, other: str) -> None:
+    """Each of them altered by itself: whoever leaves one out tests on what nobody paid for."""
+    config, store = party.config(**SESSION), Store(party.store)
+    order = session_to_open(config, store, EVENTS)
+    assert order is not None
+    assert module._asked(config).keys() < OTHER_SESSIONS.keys()  # and so is what will be asked
+    open_session(store, order)
+    assert not pays_again(party)
+    assert not pays_again(party, data__epoch="7", domain__upper=11)
+    assert pays_again(party, **OTHER_SESSIONS[other])
+
+
+def test_without_hits_no_session_is_opened(party: Party) -> None:
+    assert pays_again(party)
+    assert not pays_again(party, watch__hits=None)

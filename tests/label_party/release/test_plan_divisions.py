@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -69,6 +70,27 @@ def test_labels_of_all_records_of_a_user_are_paid_for() -> None:
         spent = row.epsilon_prior + sum(row.epsilon_labels)
         assert spent == pytest.approx(row.epsilon, rel=1e-6)
         assert spent <= row.epsilon * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"prior_share": 0.01}, {"unit": "user", "max_records_per_user": 3}]
+)
+@pytest.mark.parametrize("way", ["separate", "split"])
+def test_what_is_judged_is_what_a_release_would_spend(way: Division, given: dict[str, Any]) -> None:
+    config = configured(RETURNED, AMOUNT)
+    privacy = config.privacy.model_copy(update={"division": way} | given)
+    config = config.model_copy(update={"privacy": privacy})
+    (row,) = [
+        row
+        for row in plan_divisions(config, from_domain(20_000), [1.0]).rows
+        if row.division == way
+    ]
+    plan = config.plan_message(20_000)
+    paid = sum(float(share.epsilon) for share in plan.histograms)  # of all records of a unit
+    assert row.epsilon_prior == pytest.approx(paid, rel=1e-9)
+    assert 0 < row.epsilon_prior < 0.5
+    channels = [float(share.epsilon) for share in plan.channels]
+    assert sum(row.epsilon_labels) == pytest.approx(sum(channels), rel=1e-6)
 
 
 def test_ways_over_cells_are_left_out_if_that_is_asked_for() -> None:

@@ -9,7 +9,11 @@ from collections.abc import Callable
 import grpc
 import pytest
 
+from labelveil.common.errors import ConfigError
 from labelveil.common.security.pilot_certificates import Authority, Credentials, Role, issue
+from labelveil.label_party.server.calls import ActiveCalls, Rpc
+from labelveil.label_party.server.credentials import ServerCredentials
+from labelveil.label_party.server.handshakes import Handshakes
 from labelveil.label_party.server.run import running
 from tests.common.security.keys import write_key
 from tests.common.security.odd_keys import UNUSABLE, USABLE, issue_for
@@ -184,3 +188,46 @@ def test_a_bad_pair_is_said_once_a_minute_however_often_it_is_read(
         (line,) = server.events("certificates not reloaded")
     assert line["level"] == "error"
     assert "private key server.key does not belong to certificate server.pem" in line["reason"]
+
+
+@pytest.mark.parametrize("name", ["server.pem", "server.key", "ca.pem"])
+def test_each_file_is_read_again_where_it_was_exchanged_and_named_where_it_is_gone(
+    party: Party, name: str
+) -> None:
+    own = ServerCredentials(party.config().server, Handshakes())
+    assert own._changed() is None
+    path = party.folder / name
+    data = path.read_bytes()
+    path.rename(party.folder / "old")
+    assert own._changed() is None  # what is in use stays
+    assert own.reloads == {"done": 0, "failed": 1}
+    remedy = r"cannot be read: .*; set \[server\] .* or make test certificates with labelveil cert"
+    with pytest.raises(ConfigError, match=f"{name} {remedy}"):
+        ServerCredentials(party.config().server, Handshakes())
+    write_key(path, data)
+    assert own._changed() is not None
+    assert own.reloads == {"done": 1, "failed": 1}
+    assert own._changed() is None
+
+
+def test_a_stop_waits_for_no_call_that_has_ended(party: Party, connect: Connect) -> None:
+    """However it ended: a call that stayed noted would hold up every stop."""
+    made: list[ActiveCalls] = []
+    begun: list[Rpc] = []
+    with pytest.MonkeyPatch.context() as patch:
+        init, begin = ActiveCalls.__init__, ActiveCalls.begin
+        patch.setattr(
+            ActiveCalls, "__init__", lambda own, *given: (made.append(own), init(own, *given))[1]
+        )
+        patch.setattr(
+            ActiveCalls, "begin", lambda own, rpc: (begun.append(rpc), begin(own, rpc))[1]
+        )
+        assert party.release().code == 0
+        with running(party.config()) as address:
+            client = connect(address)
+            client.fetch(client.describe())
+            with pytest.raises(grpc.RpcError):
+                client.describe(epoch="none")
+            assert len(begun) == 3
+            eventually(lambda: not made[0]._rpcs)
+            assert made[0]._none.is_set()

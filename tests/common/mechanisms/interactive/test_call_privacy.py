@@ -15,7 +15,14 @@ import pytest
 
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import BudgetError, DataError, PrivacyError
-from labelveil.common.guarantees import ApproximateDP, RenyiDP, epsilon_at, to_approximate, to_renyi
+from labelveil.common.guarantees import (
+    ApproximateDP,
+    PureDP,
+    RenyiDP,
+    epsilon_at,
+    to_approximate,
+    to_renyi,
+)
 from labelveil.common.mechanisms.interactive import (
     ChangeStream,
     DistinctCountTest,
@@ -301,13 +308,23 @@ def test_a_mixed_session_counts_each_hit_at_its_own_price() -> None:
     for call in (says(0, cheap), says(0, dear)):
         with pytest.raises(BudgetError):
             again.run(call)
-    for change in ({"version": 2}, {"calls": -1}, {"spent": budget.repeat(2).to_json()}):
+    pure = PureDP(budget.adjacency, budget.unit, Fraction(1)).to_json()
+    for change in (
+        {"version": 2},
+        {"calls": -1},
+        {"spent": budget.repeat(2).to_json()},
+        {"spent": pure},
+        {"budget": pure},
+    ):
         with pytest.raises(PrivacyError, match="not a session's state"):
             MixedSession.resume({**again.to_json(), **change}, counts, seeded_entropy(1))
     with pytest.raises(PrivacyError, match="conversion alone"):
         mixed_budget(0.001, 1e-9, {dear: 1})
     with pytest.raises(PrivacyError, match="known cost up to order"):
         again.run(says(0, not_prior(Fraction(2))))
+    strong = not_prior(Fraction(2))
+    alone = MixedSession(counts, hit_cost(strong).repeat(2), seeded_entropy(1))
+    assert alone.hits_left(strong) == 2  # of a cost that is known as far as the budget, and no more
 
 
 GRAIN = 3

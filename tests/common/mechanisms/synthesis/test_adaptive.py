@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -136,6 +137,31 @@ def test_cheap_rounds_that_teach_nothing_become_fewer(monkeypatch: pytest.Monkey
     monkeypatch.setattr(adaptive._Run, "round", lambda run, amount: (round_(run, amount), True)[1])
     many = len(tiny.draw(TABLE, seeded_entropy(2)).measured)
     assert few < many == 3 + 6
+
+
+@pytest.mark.parametrize(
+    "budget", [PureBudget(Fraction(1, 50)), ConcentratedBudget(Fraction(1, 8192))]
+)
+def test_a_round_says_whether_its_marginal_moved_by_more_than_its_noise(budget: Budget) -> None:
+    """On average over its cells; either answer occurs, and forgetting the average is noticed."""
+    said, forgetful = [], []
+    for seed in range(12):
+        run = adaptive._Run(budget, WORKLOAD, TABLE, seeded_entropy(seed))
+        run.measure(0, budget.total / 4)
+        run.project(20)
+        before = run.weights
+        learnt = run.round(budget.total / 4)
+        last = run.measured[-1]
+        moved = WORKLOAD.marginal((run.weights - before) * TABLE.sum(), last.which)
+        # the noise of the measurement itself: E|Z| of its variance, to two parts in a hundred
+        share = 2 / math.pi if isinstance(budget, ConcentratedBudget) else 1 / 2
+        noise = math.sqrt(share * last.variance)
+        average = float(np.abs(moved).mean()) / noise
+        assert learnt == (average > 1) or abs(average - 1) < 0.02
+        said.append(learnt)
+        forgetful.append(average * moved.size > 1)
+    assert len(set(said)) == 2
+    assert said != forgetful
 
 
 @pytest.mark.slow

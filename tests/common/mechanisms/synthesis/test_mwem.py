@@ -42,6 +42,14 @@ def round_law(mwem: MWEM, table: np.ndarray, reach: int = 150) -> np.ndarray:
     return np.array([p * noise(values - t) for p, t in zip(choice, truth, strict=True)])
 
 
+@pytest.mark.parametrize(("table", "worst"), [([0, 3, 2], 0), ([3, 0, 2], 1)])
+def test_a_models_answers_are_rounded_to_the_nearest(table: list[int], worst: int) -> None:
+    """Of 5 records in 3 cells the model says 1.67, so 2: 0 is off by 2, and 3 by 1."""
+    queries = LinearQueries(np.array([[1, 0, 0], [0, 1, 0]]))
+    fitted = MWEM(queries, Fraction(80), rounds=1).draw(np.array(table), seeded_entropy(1))
+    assert [each.query for each in fitted.measurements] == [worst]
+
+
 def test_a_selection_costs_at_most_half_a_round() -> None:
     """Over neighbours of whom one query gains and the other loses; a twin in double haste fails."""
     mwem = MWEM(QUERIES, Fraction(2), rounds=1)

@@ -66,6 +66,19 @@ def test_closed_form_gamma_is_the_minimum(epsilon: float, squared: bool) -> None
         assert best_gamma(epsilon, squared=True) == pytest.approx(published, rel=1e-7)
 
 
+@pytest.mark.parametrize("loss", ["squared", "absolute", "poisson"])
+def test_stairs_are_the_best_for_the_loss_that_judges(loss: str) -> None:
+    """Absolute errors take another γ and r than squared ones do; Poisson's count as squared."""
+    ask = {"labels": LABELS, "prior": PRIOR, "epsilon": 1.2, "loss": loss}
+    squared = loss != "absolute"
+    made = build_randomizer("staircase", **ask)
+    assert made.details["gamma"] == best_gamma(1.2, squared=squared)
+    assert best_gamma(1.2, squared=True) != pytest.approx(best_gamma(1.2, squared=False), rel=0.05)
+    whole = build_randomizer("discrete-staircase", **ask)
+    assert whole.details["r"] == best_stair(whole.details["steps"], 1.2, squared=squared)
+    assert len({best_stair(whole.details["steps"], 1.2, squared=which) for which in (0, 1)}) == 2
+
+
 def test_continuous_laws_are_densities_and_their_tails_agree() -> None:
     law = Staircase(1.5, 0.8, 0.3)
     stairs = np.sort(np.concatenate([np.arange(60) * 1.5, np.arange(60) * 1.5 + 0.45]))

@@ -541,6 +541,9 @@ def test_what_was_submitted_is_said_in_a_line_and_as_values() -> None:
     document, line = submitted(party, Population(b"k" * 16 * 1200, b"c", b"what?"), "stored")
     assert line.startswith("1,200 keys with a question as the population of 'sales', epoch 'one':")
     assert (document["rows"], document["asked"], document["ending"]) == (1200, True, "stored")
+    document, line = submitted(party, Population(b"k" * 16, b"c"), "stored")
+    assert line.startswith("1 keys as the population of 'sales', epoch 'one': stored; SHA-256 ")
+    assert (document["rows"], document["asked"]) == (1, False)
     assert submitted(party, Population(b"", b"c"), "no need")[1] == "nothing to submit: no need"
 
 

@@ -217,6 +217,11 @@ def test_beliefs_lie_between_the_lines_that_epsilon_allows(
         assert odds[before < 0.99] == pytest.approx(sign, abs=1e-6)
     assert lines[3][0].tolist() == data["prior"]
     assert lines[3][1].tolist() == data["posterior"]
+    named_lines = zip(axes.get_legend().legend_handles, axes.get_legend().texts, strict=True)
+    shown = {text.get_text(): (line.get_color(), line.get_marker()) for line, text in named_lines}
+    drawn = [(line.get_color(), line.get_marker()) for line in axes.get_lines()]
+    assert [*shown] == ["the most that ε allows", "unchanged", "found"]
+    assert [*shown.values()] == drawn[1:]
     assert axes.get_xlim() == axes.get_ylim() == (pytest.approx(0.0005), 1.1)
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     names = {1.0: "1", 0.1: "0.1", 0.01: "0.01", 1e-3: "10⁻³"}

@@ -171,6 +171,7 @@ def test_a_training_says_what_was_learned(monkeypatch: pytest.MonkeyPatch) -> No
     assert "head" not in document
     assert "\nlate: objective likelihood, head gaussian" in invoke("train", "--model", "m")
     monkeypatch.setattr(Learned, "first", False)
+    monkeypatch.setenv("WORLD_SIZE", "2")
     assert invoke("train", "--model", "m") == ""  # another of several workers says nothing
 
 

@@ -243,5 +243,11 @@ def test_an_attack_is_drawn_below_its_ceiling(monkeypatch: pytest.MonkeyPatch) -
     assert {text.get_text(): text.xy[1] for text in axes.texts} == {
         "allowed": 0.9, "chance": 0.5, "model": pytest.approx(0.55),
     }  # fmt: skip
+    both = data | {"control": {"share": [0.1, 1.0], "right": [0.8, 0.85]}}
+    drawn, _ = drawn_axes(monkeypatch, plots.attack, both, False)
+    named = {text.get_text(): text.get_color() for text in drawn.texts}
+    curves = {line.get_ydata()[-1]: line.get_color() for line in drawn.get_lines()}
+    assert (curves[0.55], curves[0.85]) == (named["model"], named["control"])
+    assert named["model"] == plots.MAIN != named["control"]
     low, _ = drawn_axes(monkeypatch, plots.attack, data | {"ceiling": 0.6}, False)
     assert low.get_ylim() == (0.4, 0.8)

@@ -6,11 +6,16 @@ import os
 import random
 import signal
 import threading
-from contextlib import closing
+from contextlib import closing, nullcontext
 
 import pytest
 
-from labelveil.common.signals import Stop, stopped_by_signals
+from labelveil.common.signals import (
+    Stop,
+    Terminated,
+    stopped_by_signals,
+    terminated_as_interrupted,
+)
 
 
 def test_a_signal_at_any_moment_ends_the_wait() -> None:
@@ -117,3 +122,19 @@ def test_signals_ask_and_a_second_c_interrupts() -> None:
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
     assert signal.set_wakeup_fd(-1) == woken
+
+
+def test_a_termination_is_an_interruption_within_and_means_afterwards_what_it_did() -> None:
+    def own(number: int, frame: object) -> None:
+        raise ValueError
+
+    before = signal.signal(signal.SIGTERM, own)
+    try:
+        for inside in (Terminated, None):
+            with pytest.raises(Terminated) if inside else nullcontext(), terminated_as_interrupted():  # fmt: skip  # noqa: E501
+                if inside:
+                    signal.raise_signal(signal.SIGTERM)
+            assert signal.getsignal(signal.SIGTERM) is own
+        assert issubclass(Terminated, KeyboardInterrupt)
+    finally:
+        signal.signal(signal.SIGTERM, before)

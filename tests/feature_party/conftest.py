@@ -21,6 +21,38 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+PIECES = {
+    "client.labels_table._ROWS_AT_ONCE": 97,
+    "client.questions._CHUNK_ROWS": 97,
+    "client.questions._ROWS_AT_ONCE": 97,
+    "client.submission._HASH_ROWS": 97,
+    "evaluation.error_estimates._CHUNK_ELEMENTS": 4999,
+    "groups.ridge.IN_CACHE": 197,
+    "groups.ridge_fit._ROWS_AT_ONCE": 197,
+    "groups.wave_sums.IN_CACHE": 197,
+    "join.on_disk._ROWS_AT_ONCE": 97,
+    "learning.derivatives._BLOCK": 197,
+    "learning.mixing._BLOCK": 197,
+    "model.encoding._BLOCK": 197,
+    "model.model._EVALUATION_ROWS": 197,
+    "model.network._TOGETHER": 499,
+    "model.trees._ROWS": 197,
+    "training.batches._SUMMED": 197,
+    "training.fitting._EVALUATION_ROWS": 499,
+    "training.folds._ROWS_AT_ONCE": 197,
+}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def small_pieces() -> Iterator[None]:
+    """Let what is done piece by piece need several in every test, and a last one that is shorter:
+    a test's few rows would be one piece, and a piece that is forgotten seen by none."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, size in PIECES.items():
+            patch.setattr(f"labelveil.feature_party.{name}", size)
+        yield
+
+
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     """1,500 events at ε = 4 by randomized thresholds."""

@@ -18,6 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import labelveil as lv
 from labelveil.common.arrays import Floats
 from labelveil.common.errors import ConfigError, DataError, LabelveilError
+from labelveil.feature_party.learning.support import Support
 from tests.effort import one_in
 from tests.feature_party.worlds import build_world
 from tests.statistics import repeatable_entropy
@@ -220,11 +221,12 @@ def test_an_impossible_score_is_explained(data: Data) -> None:
 
 def test_mistakes_are_one_line_in_the_words_of_python(data: Data) -> None:
     table, _, private = data
-    twice = pd.concat([table.to_pandas(), table.to_pandas()[["x"]]], axis=1)
+    last = table.columns[-1]
+    twice = pd.concat([table.to_pandas(), table.to_pandas()[[last]]], axis=1)
     for options, x, said in (
         ({"learner": "lightgbm"}, table, "^learner='lightgbm' must be"),
         ({"epochs": "many"}, table, "^epochs='many' must be"),
-        ({}, twice, "X has 2 columns of the name 'x'"),
+        ({}, twice, f"X has 2 columns of the name {last!r}"),
     ):
         with pytest.raises(LabelveilError, match=said) as caught:
             lv.LabelDPRegressor(**options).fit(x, private)
@@ -398,3 +400,15 @@ def test_what_columns_mean_can_be_said() -> None:
     wrong = lv.LabelDPRegressor(private, columns={"amount": "numbers"}, **fast)
     with pytest.raises(ConfigError, match=r"amount='numbers' must be number"):
         wrong.fit(table, private.codes)
+
+
+def test_rounds_count_by_their_codes() -> None:
+    sizes, rng = (300, 900), np.random.default_rng(0)
+    table = pl.DataFrame({"x": rng.normal(size=sum(sizes))})
+    rounds = [
+        lv.randomize_labels(rng.integers(0, 5, size), lower=0, upper=4, epsilon=8.0)
+        for size in sizes
+    ]
+    model = lv.LabelDPRegressor(learner="linear", head="gaussian").fit(table, rounds)
+    shares = Support.from_problem(model.model_.problem).shares
+    assert shares.tolist() == pytest.approx([0.25, 0.75])

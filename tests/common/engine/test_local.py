@@ -7,11 +7,15 @@ import select
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
-from labelveil.common.engine.local import open_engine
+from labelveil.common.engine.local import Pool, open_engine
 from labelveil.common.engine.task import EngineSection, Secrets
 
 _WAIT_MS = 60_000
@@ -29,8 +33,10 @@ def start_and_wait() -> None:
     """Print two workers' numbers, and wait to be killed."""
     with open_engine(EngineSection(workers=2)) as engine:
         found: set[int] = set()
-        while len(found) < 2:
+        for _ in range(100):
             found |= set(engine.run([Identity()] * 20, Secrets(b"")))
+            if len(found) == 2:
+                break
         print(*found, flush=True)
         signal.pause()
 
@@ -54,6 +60,49 @@ def test_workers_of_a_killed_process_end() -> None:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
             os.close(descriptor)
+
+
+def test_workers_are_other_processes_and_one_is_this_one() -> None:
+    for workers in (1, 2):
+        with open_engine(EngineSection(workers=workers)) as engine:
+            ran = set(engine.run([Identity()] * 4, Secrets(b"")))
+        assert (ran == {os.getpid()}) is (workers == 1)
+        assert (os.getpid() in ran) is (workers == 1)
+
+
+@dataclass(frozen=True)
+class Noted:
+    """Notes that it ran; the second one waits until it may end."""
+
+    number: int
+    ran: list[int]
+    free: threading.Event
+
+    def run(self, secrets: Secrets) -> int:
+        self.ran.append(self.number)
+        if self.number == 1:
+            self.free.wait()
+        return self.number
+
+
+def test_who_stops_early_leaves_no_task_behind_and_few_wait() -> None:
+    ran, free = list[int](), threading.Event()
+    taken = list[int]()
+
+    def tasks() -> Iterator[Noted]:
+        for number in range(50):
+            taken.append(number)
+            yield Noted(number, ran, free)
+
+    with ThreadPoolExecutor(1) as executor:
+        results = Pool(cast(ProcessPoolExecutor, executor), 1).stream(
+            cast(Sequence[Noted], tasks()), Secrets(b"")
+        )
+        first, before = next(results), [*taken]
+        cast(Generator[int], results).close()
+        free.set()
+    assert (first, before) == (0, [0, 1, 2])
+    assert set(ran) <= {0, 1}
 
 
 def _ends(descriptor: int) -> bool:

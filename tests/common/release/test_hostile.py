@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ from labelveil.common.release.strict_json import parse_json
 from labelveil.common.release.table import write_release
 from labelveil.common.wire import label_release_pb2 as wire
 from tests.common.release.releases import make_release, text_of, words_of
+from tests.labelveil.audit.certificate.answers import answered
 from tests.labelveil.audit.conftest import in_key_order
 
 LABELS = [float(i % 5) for i in range(2000)]
@@ -69,6 +71,79 @@ def data() -> dict[str, Any]:
 
 def test_the_release_itself_passes(tmp_path: Path) -> None:
     assert passes(written(tmp_path, data()))
+
+
+IN_FORCE = {"epoch": "1", "manifest": "0" * 64, "rows": 300}
+FREE = {
+    "noise": "public",
+    "scale": "0",
+    "guarantee": MADE[0].priors[0].guarantee | {"epsilon": "0"},
+}
+
+
+def with_prior(**said: Any) -> dict[str, Any]:
+    """The release with other words of its prior, which costs what is said of it."""
+    found = data()
+    found["priors"][0] |= said
+    if found["priors"][0]["noise"] == "public":
+        found["privacy"]["total"] = found["randomizers"][0]["guarantee"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("prior", "drift", "said"),
+    [
+        (FREE, None, None),
+        (FREE, {"in_force": IN_FORCE}, "a public prior goes without a test for drift"),
+        (FREE | {"scale": "16"}, None, "a public prior spends 0, not "),
+        (FREE | {"noisy_counts": [0] * 5}, None, "must have weights >= 0, not all of them 0"),
+        (FREE | {"noisy_counts": [-1, 9, 9, 9, 9]}, None, "must have weights >= 0, not all"),
+        (FREE | {"start": [1] * 5}, None, "must have a weight for each cell that is counted"),
+        ({"start": [1] * 5}, None, None),
+        ({"start": [1] * 4}, None, "must have a weight for each cell that is counted"),
+        ({"start": [0] * 5}, None, "must have weights that are not all 0"),
+        ({"scale": "8"}, None, "prior noise of scale 8 does not give .*must be 2"),
+        ({}, {"in_force": IN_FORCE, "drifted": True}, "new after a test that was not made"),
+        ({"start": [1] * 5}, {"in_force": IN_FORCE}, "must have a weight for each cell"),
+    ],
+)
+def test_what_is_said_of_a_prior_fits(
+    prior: dict[str, Any], drift: dict[str, Any] | None, said: str | None
+) -> None:
+    manifest = Manifest.parse(json.dumps(with_prior(**prior) | {"drift": drift}).encode())
+    with nullcontext() if said is None else pytest.raises(ReleaseError, match=said):
+        manifest.check()
+
+
+def strata(place: int, **said: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda data: data["strata"][place].update(said)
+
+
+def beside(name: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda data: data.update({name: value})
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (strata(1, name="0"), "two strata have one name"),
+        (strata(1, rows=101), "the strata must have all rows"),
+        (strata(2, law=[0] * 11), "a weight for each point, and not all 0"),
+        (strata(2, law=[1] * 10), "a weight for each point, and not all 0"),
+        (strata(2, name="3"), "must be about one label, which no prior counts"),
+        (beside("drift", {"in_force": IN_FORCE}), "and no test for drift"),
+        (lambda data: data["randomizers"].pop(), "must be in exactly one prior and one randomizer"),
+        (
+            lambda data: data.update(tables=[MADE[0].priors[0].model_dump()]),
+            "must be in exactly one prior",
+        ),
+    ],
+)
+def test_what_is_said_of_strata_fits(
+    tmp_path: Path, change: Callable[[dict[str, Any]], None], said: str
+) -> None:
+    with pytest.raises(ValidationError, match=said):
+        answered(tmp_path, change)
 
 
 NUMBERS: list[tuple[type[ManifestSection], str, int, int]] = [

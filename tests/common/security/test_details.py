@@ -239,9 +239,15 @@ def test_an_identity_is_of_one_pair_one_use_and_one_time() -> None:
     made = signed(P256, [CLIENT])
     for certificate in (made, signed(P256, None), signed(P256, [ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE])):  # fmt: skip  # noqa: E501
         check_identity(Path("c"), [certificate], Path("k"), pem(P256), CLIENT)
+    locked = P256.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"secret"),
+    )
     cases = [
         ([made], pem(P384), CLIENT, "private key k does not belong to certificate c"),
         ([made], b"x", CLIENT, "k is not an unencrypted PEM private key"),
+        ([made], locked, CLIENT, "k is not an unencrypted PEM private key"),
         ([made], pem(P256), SERVER, "its extended key usage lacks serverAuth"),
         ([signed(P256, None, -5)], pem(P256), CLIENT, "certificate c expired on"),
         ([made, signed(P384, None, -5)], pem(P256), CLIENT, "certificate c expired on"),

@@ -171,6 +171,7 @@ def test_a_training_says_what_was_learned(monkeypatch: pytest.MonkeyPatch) -> No
     assert "head" not in document
     assert "\nlate: objective likelihood, head gaussian" in invoke("train", "--model", "m")
     monkeypatch.setattr(Learned, "first", False)
+    monkeypatch.setenv("WORLD_SIZE", "2")
     assert invoke("train", "--model", "m") == ""  # another of several workers says nothing
 
 
@@ -541,6 +542,9 @@ def test_what_was_submitted_is_said_in_a_line_and_as_values() -> None:
     document, line = submitted(party, Population(b"k" * 16 * 1200, b"c", b"what?"), "stored")
     assert line.startswith("1,200 keys with a question as the population of 'sales', epoch 'one':")
     assert (document["rows"], document["asked"], document["ending"]) == (1200, True, "stored")
+    document, line = submitted(party, Population(b"k" * 16, b"c"), "stored")
+    assert line.startswith("1 keys as the population of 'sales', epoch 'one': stored; SHA-256 ")
+    assert (document["rows"], document["asked"]) == (1, False)
     assert submitted(party, Population(b"", b"c"), "no need")[1] == "nothing to submit: no need"
 
 

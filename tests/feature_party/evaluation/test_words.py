@@ -280,21 +280,27 @@ def test_an_interval_with_room_for_a_bias_is_the_quantile_of_both(bias: float) -
     assert inside == pytest.approx(0.95, abs=1e-7)
 
 
-@pytest.mark.parametrize(("error", "scale"), [(1.0, 1.5e-3), (1.5e-3, 1.0), (2.0, 3.0), (1.0, 0.5)])
-def test_noise_and_error_together_reach_so_far(error: float, scale: float) -> None:
-    """Both laws convolved on a grid."""
+@pytest.mark.parametrize("chance", [0.05, 0.001])
+@pytest.mark.parametrize(
+    ("error", "scale"),
+    [(1.0, 1.5e-3), (1.0, 5e-4), (1.5e-3, 1.0), (5e-4, 1.0), (2.0, 3.0), (1.0, 0.5), (0.1, 1.0)],
+)
+def test_noise_and_error_together_reach_so_far(error: float, scale: float, chance: float) -> None:
+    """Both laws convolved on a grid; where one is next to nothing, too."""
     normal, noise = stats.norm(0, error), stats.laplace(0, scale)
-    half = noisy_half_width(error, scale)
+    half = noisy_half_width(error, scale, chance=chance)
     wide, narrow = (noise, normal) if scale > error else (normal, noise)
     step = 40 * narrow.std() / 4000
     at = np.arange(-2000, 2001) * step
     weight = narrow.pdf(at) * step
     outside = float(weight @ (wide.sf(half - at) + wide.cdf(-half - at)))
-    assert outside == pytest.approx(0.05, abs=2e-4)
-    others = noisy_half_width(error, scale, 0.3 * scale, 0.2 * scale)
+    assert outside == pytest.approx(chance, rel=4e-3)
+    others = noisy_half_width(error, 0.3 * scale, -scale, 0.2 * scale, chance=chance)
     assert others == pytest.approx(
-        noisy_half_width(math.sqrt(error**2 + 2 * (0.09 + 0.04) * scale**2), scale)
+        noisy_half_width(math.sqrt(error**2 + 2 * (0.09 + 0.04) * scale**2), scale, chance=chance)
     )
+    alone = noisy_half_width(error, 0.0, chance=chance), noisy_half_width(0.0, scale, chance=chance)
+    assert alone == pytest.approx((normal.isf(chance / 2), noise.isf(chance / 2)))
 
 
 def test_segments_are_means_with_room_for_all_of_them() -> None:

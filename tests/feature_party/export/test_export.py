@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -30,7 +31,7 @@ from labelveil.feature_party.model.model import Expert, Model
 from labelveil.feature_party.model.network import Ensemble, NetworkShape
 from labelveil.feature_party.model.reach import Reach
 from labelveil.feature_party.model.several_labels import LabelModels
-from labelveil.feature_party.schema import Stated
+from labelveil.feature_party.schema import MISSING, Stated
 from tests.feature_party.worlds import model_facts
 from tests.hostile import names
 
@@ -256,6 +257,56 @@ def test_a_model_of_many_columns_has_rows_to_be_compared_on() -> None:
     made = probes(Encoder.fit(table))
     assert made.columns == table.columns
     assert all(series.is_nan().any() for series in made)
+
+
+def test_made_up_rows_have_what_is_usual_missing_unseen_and_far_out(table: pl.DataFrame) -> None:
+    encoder = Encoder.fit(table, stated=Stated.of({}, categorical=["flag"]))
+    made = probes(encoder)
+    for column in encoder.numeric:
+        series = made[column.name]
+        if column.part == "value":
+            assert {np.inf, 1e30, -1e30} < set(series)
+            assert series.is_nan().any()
+            usual = ((series - column.middle).abs() <= column.spread).sum()
+            assert usual == pytest.approx(made.height / 2, abs=5)
+        else:
+            assert series.null_count() == 1
+            assert series.n_unique() == made.height
+    for category in encoder.categorical:
+        known = {None if text == MISSING else text for text in category.vocabulary}
+        assert known | {None} < set(made[category.name])
+
+
+def test_a_column_is_read_as_its_description_says() -> None:
+    """By who has nothing but the two files."""
+    table = pl.DataFrame(
+        {
+            "price": ["1.234,5", "7,25", "-", "0,5"] * 9,
+            "day": ["31.12.2024", "01.02.2025", None, "05.06.2020"] * 9,
+            "shop": ["a", "b", "?", "c"] * 9,
+        }
+    )
+    said = {
+        "price": "number 1.234,5; missing: -",
+        "day": "date %d.%m.%Y",
+        "shop": "category; missing: ?",
+    }
+    for column in served_columns(Encoder.fit(table, stated=Stated.of(said))):
+        data = json.loads(json.dumps(column.to_json()))
+        (meaning,) = Stated.of({data["name"]: data["read"]}).given
+        cells = meaning.read(table[data["name"]])
+        found = column.values(table)
+        if data["kind"] == "category":
+            texts = cells.replace(MISSING, data["missing"]).to_list()
+            assert [data["places"][text] for text in texts] == found.tolist()
+            assert found[2] != found[0]
+        elif data["kind"] == "number":
+            assert cells.to_list()[:4] == [1234.5, 7.25, None, 0.5]
+            np.testing.assert_array_equal(cells.to_numpy(), found)
+        else:
+            days = np.array(["2024-12-31", "2025-02-01", "NaT", "2020-06-05"], "datetime64[s]")
+            seconds = [math.nan if np.isnat(day) else float(day.astype(int)) for day in days]
+            np.testing.assert_array_equal(found[:4], seconds)
 
 
 @pytest.mark.parametrize("place", [0, 1])

@@ -13,7 +13,7 @@ from labelveil.common.arrays import Floats
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.mechanisms.group_sums import Lattice, NoisySums, PrivateSums
-from labelveil.feature_party.evaluation.intervals import Measured, noisy_half_width
+from labelveil.feature_party.evaluation.intervals import Measured
 from labelveil.feature_party.groups.score import Known, Score
 from labelveil.feature_party.groups.scoring import ScoreQuestion
 from tests.effort import some_of
@@ -225,18 +225,6 @@ def test_few_events_tell_little_and_say_so() -> None:
         replace(asked, question=other.question).score(
             PrivateSums(NoisySums(asked.question, Fraction(1)), np.zeros(2, dtype=np.int64))
         )
-
-
-@pytest.mark.parametrize(("error", "scale"), [(1.0, 0.1), (1.0, 1.0), (0.1, 1.0), (0.0, 2.0)])
-def test_half_widths_are_quantiles_of_both_noises(error: float, scale: float) -> None:
-    rng = np.random.default_rng(2)
-    drawn = rng.normal(0, error, 1_000_000) + rng.laplace(0, scale, 1_000_000)
-    half = noisy_half_width(error, scale)
-    # a share of .95 ± .0013 is inside: six standard errors
-    assert abs(np.mean(np.abs(drawn) <= half) - 0.95) < 0.0013
-    assert noisy_half_width(error, scale, scale) > half
-    rare = noisy_half_width(error, scale, chance=0.001)
-    assert abs(np.mean(np.abs(drawn) > rare) - 0.001) < 0.0002
 
 
 @pytest.mark.slow

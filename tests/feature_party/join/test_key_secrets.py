@@ -125,6 +125,17 @@ def test_epochs_under_none_of_the_secrets_are_named_with_what_to_do(world: World
     assert whole(joined(world, NEW, OTHER, OLD))
 
 
+@pytest.mark.parametrize("first", [False, True])
+def test_features_without_their_key_are_named_before_any_secret_is_tried(
+    world: World, first: bool
+) -> None:
+    released(world, "1", OLD, first=first)
+    pl.read_parquet(world.features).rename({"event": "other"}).write_parquet(world.features)
+    line = refusal(world, NEW, OLD)
+    assert "event" in line
+    assert "other" in line
+
+
 def test_of_format_1_the_only_secret_is_taken_and_a_hint_is_given(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -82,6 +82,10 @@ def test_a_withdrawn_release_is_refused_or_warned_of(
     assert stages.withdrawn == [f"{reason} table"]
     with pytest.raises(ReleaseError, match=r"fetch another, or set .release. withdrawn = true"):
         stages.check_withdrawn()
+    features = {"features": tmp_path / "features.parquet", "key": "event"}
+    config = FeaturePartyConfig.model_validate({"release": release, "data": features})
+    with pytest.raises(ReleaseError, match=r"was withdrawn .*; fetch another"):
+        Learning(config).join()  # nor is it joined
     assert said(capsys) == ""
     anyway = {"release": release | {"withdrawn": True}}
     Transfer(FeaturePartyConfig.model_validate(anyway)).check_withdrawn()

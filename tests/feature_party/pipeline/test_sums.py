@@ -26,6 +26,7 @@ pytest.importorskip("torch", reason="the features party needs torch")
 
 from labelveil.feature_party.groups.model import SumsModel
 from labelveil.feature_party.groups.scoring import ScoreQuestion
+from labelveil.feature_party.pipeline import sums
 from labelveil.feature_party.pipeline.score import Sums
 from labelveil.feature_party.pipeline.sums import SumStages
 from labelveil.feature_party.pipeline.transfer import Transfer
@@ -225,6 +226,41 @@ def test_networks_learn_from_true_labels_of_the_same_events(
     assert found["constant_mse"] == pytest.approx(np.mean(spread**2))
     assert found["test_mse"] < 0.05 * found["constant_mse"]  # a line without noise
     assert "nonprivate_mse" not in found
+
+
+def test_what_is_held_out_of_true_labels_teaches_nothing(
+    beside: tuple[SumStages, np.ndarray[Any, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Other labels of events that are scored change scores, and neither prior nor model."""
+    stages, labels = beside
+    section = stages.config.training.model_copy(
+        update={"ensemble": 2, "epochs": 1, "hidden": [4], "dropout": 0.0}
+    )
+    config = stages.config.model_copy(update={"training": section})
+    made: list[Any] = []
+
+    def learn(events: Any, setup: Any) -> Any:
+        made.append(train(events, setup))
+        return made[-1]
+
+    train = sums.train
+    monkeypatch.setattr(sums, "train", learn)
+    found = []
+    for name, held in (("as it is", labels[TAUGHT:]), ("turned", labels.max() - labels[TAUGHT:])):
+        truth = np.concatenate([labels[:TAUGHT], held])
+        monkeypatch.setattr(SumStages, "_truth", lambda self, truth=truth: truth)
+        path = replace(stages, config=config).train_on_truth(tmp_path / name)
+        found.append(json.loads(path.read_text()))
+    first, second = made
+    assert first.problem.prior.tolist() == second.problem.prior.tolist()
+    grid = first.problem.grid
+    counts = np.bincount(np.searchsorted(grid, labels[:TAUGHT]), minlength=grid.size)
+    assert first.problem.prior == pytest.approx(counts / TAUGHT, abs=1e-3)
+    said = [model.predict(stages.table)["prediction"].to_list() for model in made]
+    assert said[0] == said[1]
+    assert found[0]["test_mse"] != pytest.approx(found[1]["test_mse"])
 
 
 def test_true_labels_tell_nothing_of_events_that_were_all_learned_from(

@@ -7,6 +7,7 @@ each, beside the words of its page. Where that changes on purpose, look at the p
 
 from __future__ import annotations
 
+import html
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -210,6 +211,14 @@ def test_several_labels(make_inputs: MakeInputs, tmp_path: Path) -> None:
     approved("labels", tmp_path / "page.html")
     write_overview(tmp_path / "page.html", replace(each["visits"], sources=each), pages)
     approved("parties", tmp_path / "page.html")
+    scores = each["visits"]
+    (manifest,) = scores.manifests
+    later = manifest.model_copy(update={"epoch": "later"})
+    both = {"clinic": replace(scores, manifests=(manifest, later))}
+    write_overview(tmp_path / "two.html", replace(scores, sources=both), {"clinic": tmp_path / "v"})
+    page = (tmp_path / "two.html").read_text("utf-8")
+    for one in (manifest, later):  # what each of its releases guarantees
+        assert f"epoch {one.epoch}: {one.total_guarantee}." in html.unescape(page)
 
 
 @pytest.mark.usefixtures("pictures")

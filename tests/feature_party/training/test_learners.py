@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import polars as pl
@@ -15,6 +16,7 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError
 from labelveil.common.randomizers import build_randomizer
+from labelveil.common.randomizers.knots import interpolation
 from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.evaluation.unseen import unseen
 from labelveil.feature_party.export.run import export_model
@@ -22,6 +24,7 @@ from labelveil.feature_party.learning.law_table import LawTable
 from labelveil.feature_party.learning.mixing import Gain
 from labelveil.feature_party.learning.objectives import LikelihoodObjective
 from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.model.model import Model
 from labelveil.feature_party.model.network import Ensemble
 from labelveil.feature_party.model.prediction import predict_file
@@ -32,7 +35,7 @@ from labelveil.feature_party.training.fitting import EpochRecord, Fit, out_of_re
 from labelveil.feature_party.training.folds import FoldedRows
 from labelveil.feature_party.training.holdout import draw_holdout
 from labelveil.feature_party.training.in_memory import Prepared
-from labelveil.feature_party.training.mixture import Mixture, Stack, Trained
+from labelveil.feature_party.training.mixture import MEAN, Candidate, Mixture, Stack, Trained
 from tests.effort import one_in
 from tests.feature_party.learn import train
 
@@ -319,6 +322,47 @@ def test_progress_tells_of_every_learner() -> None:
     assert {"likelihood-linear-gaussian", "likelihood-trees-gaussian"} <= set(seen)
     assert not any("prior-tilt" in name for name in seen)  # 1,000 labels' worth is too little
     assert all(records[-1].epoch <= records[-1].epochs for records in seen.values())
+
+
+def test_what_makes_the_squared_error_least_counts_most_in_any_unit() -> None:
+    """Beside what knows nothing: what is right has a share near that of least true error, what is
+    not has none, and cents have the shares of euros."""
+    rng, shares = np.random.default_rng(3), []
+    means = rng.uniform(4, 26, ROWS)
+    labels = np.clip(np.rint(means + rng.normal(size=ROWS)), 0, 30)
+    prior = np.bincount(labels.astype(int), minlength=GRID.size) + 1.0
+    prior /= prior.sum()
+    right = np.exp(-0.5 * (GRID - means[:, None]) ** 2) * prior
+    right /= right.sum(axis=1, keepdims=True)
+    nothing = np.broadcast_to(prior, right.shape)
+    for unit in (1.0, 100.0):
+        built = build_randomizer(
+            "randomized-thresholds", labels=unit * GRID, prior=prior, epsilon=2.0
+        )
+        codes = built.randomize(unit * labels, seeded_entropy(1))
+        problem = LabelProblem.from_channel(built.channel, prior)
+        support = Support.from_problem(problem)
+
+        def said(
+            laws: np.ndarray, support: Support = support, grid: np.ndarray = unit * GRID
+        ) -> Fit:
+            laws, rows = laws @ interpolation(grid, support.values), np.arange(ROWS)
+            points, told = laws @ support.values, laws @ support.estimates.overall
+            return Fit(
+                cast(Ensemble, None), [], rows, np.zeros(ROWS), points, told, laws.mean(axis=0)
+            )
+
+        mixture = Mixture((Trained(Candidate("likelihood", "gaussian"), said(nothing), 1.0),))
+        for laws in (right, right[::-1]):
+            found = Stack(problem, support, 1e3).by_squares(
+                mixture, [Trained(MEAN, said(laws))], codes
+            )
+            shares.append(found.trained[1].weight)
+    assert shares[2:] == pytest.approx(shares[:2])
+    one, other = nothing @ GRID, right @ GRID
+    errors = [np.mean((one + s * (other - one) - labels) ** 2) for s in np.linspace(0, 1, 101)]
+    assert shares[0] == pytest.approx(np.argmin(errors) / 100, abs=0.05)
+    assert shares[1] == 0
 
 
 def test_a_loss_is_out_of_reach_if_its_own_pace_does_not_lead_there() -> None:

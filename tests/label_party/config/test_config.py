@@ -302,7 +302,9 @@ def test_every_setting_is_in_the_file_that_init_writes(
 def test_the_missing_value_is_zero_where_zero_is_a_label(party: Party) -> None:
     assert party.config().labels[0].missing == 0
     assert party.config(domain__lower=2).labels[0].missing == 2
-    assert party.config(domain__lower=-5, domain__upper=-1).labels[0].missing == -5
+    for lower, upper, missing in ((-5, -1, -5), (-5, 0, 0), (0, 5, 0), (-5, 5, 0), (0.5, 5, 0.5)):
+        told = party.config(domain__lower=lower, domain__upper=upper)
+        assert told.labels[0].missing == missing
     assert party.config(data__missing=4).labels[0].missing == 4
 
 

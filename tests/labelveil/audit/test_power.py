@@ -43,9 +43,12 @@ def test_the_refutation_probability_is_what_runs_show() -> None:
 
 
 def test_smallest_and_rarest_are_where_the_power_is_reached() -> None:
-    excess = power.smallest_excess(0.3, 1e5, 1.0, 1e-6)
-    assert power.refutation_probability(excess, 0.3, 1e5, 1.0, 1e-6) >= 0.95
-    assert power.refutation_probability(0.8 * excess, 0.3, 1e5, 1.0, 1e-6) < 0.95
+    for runs, least, most in ((1e5, 0.05, 0.5), (400, 3.5, 20.0)):  # few runs see the grossest
+        excess = power.smallest_excess(0.3, runs, 1.0, 1e-6)
+        assert least < excess < most
+        assert power.refutation_probability(excess, 0.3, runs, 1.0, 1e-6) >= 0.95
+        assert power.refutation_probability(0.8 * excess, 0.3, runs, 1.0, 1e-6) < 0.95
+    assert math.isinf(power.smallest_excess(0.3, 250, 1.0, 1e-6))
     rare = power.rarest_event(math.inf, 1.5e6, 1.0, 1e-6)
     assert 5e-5 < rare < 1e-4
     assert math.isinf(power.rarest_event(0.1, 1000, 1.0, 1e-6))

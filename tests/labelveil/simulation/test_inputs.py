@@ -171,8 +171,11 @@ def test_strata_stand_beside_the_events_that_the_labels_party_gets(
         read_inputs(small(**chosen | {"strata": "town"}))
 
 
-def test_what_columns_mean_can_be_said_to_a_simulation(small: Any, tmp_path: Path) -> None:
-    path = tmp_path / "all.csv"
+@pytest.mark.parametrize("name", ["all.csv", "all.CSV"])
+def test_what_columns_mean_can_be_said_to_a_simulation(
+    small: Any, tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / name
     lines = [f'e{i},{i % 7},"{1 + i % 9},234",0{i % 5},{i}' for i in range(40)]
     path.write_text("\n".join(["id,y,spent,size,note", *lines]))
     csv = {"features": path, "labels": path, "key": "id"}

@@ -210,6 +210,12 @@ def test_noise_of_many_tables_is_judged_at_a_shared_level() -> None:
     assert found.verdict is FAIL
     assert "how often no noise in one cell" in found.found
     assert ("cells that never have noise", 1.0) in [(p.fault, p.least) for p in found.power]
+    # the largest tables' own law says whether that would be seen
+    for scale, seen in ((0.1, True), (20.0, True)):
+        odd = [("small", scale, np.ones(3, dtype=np.int64))] * 8
+        power = laws.noise_check([*odd, *many], tried="").power
+        assert ("cells that never have noise" in [each.fault for each in power]) is seen
+        assert power[0].least == laws.detectable_narrowness(32 * 30, 20.0, 1e-6 * 2 / (12 * 2))
     narrow = [("counts", 20.0, row // 3) for row in np.tile(drawn, (4, 1))]
     assert laws.noise_check(narrow, tried="").verdict is FAIL
 

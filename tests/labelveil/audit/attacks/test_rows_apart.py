@@ -101,3 +101,28 @@ def test_words_that_come_again_under_other_labels_are_found(stated: bool) -> Non
     uniform[again] = uniform[again - 123]
     assert agreement(rows(uniform)).where == "lag 123"
     assert agreement(rows(uniform)).exceeds
+
+
+@pytest.mark.parametrize("least", [0.1, np.inf])
+@pytest.mark.parametrize("window", [0, 40])
+@pytest.mark.parametrize("size", [0.5, 2.0])
+@pytest.mark.parametrize("lag", [-1, 7])
+def test_each_way_in_which_words_come_back_decides(
+    lag: int, size: float, window: int, least: float
+) -> None:
+    quiet = Association(0.1, 1.0, "quiet", 10, least)
+    loud = Association(size, 1.0, "loud", 5, least)
+    again = Repeat(window, 3 if lag > 0 else -1, lag)
+    for lags in ([quiet, loud], [loud, quiet]):
+        found = words_check([Repeat(0), again], lags, tried="Rows were drawn")
+        if window or least < 1:
+            back = lag > 0 or size > 1
+            assert found.verdict is (Verdict.FAIL if back else Verdict.PASS)
+            assert found.bound == (np.inf if back else 0.0)
+        else:
+            assert found.verdict is Verdict.NOT_CHECKABLE
+        assert "at 15 lags" in found.tried
+        assert ("from 3 on" in found.found) is (lag > 0)
+        assert found.details == {"lag": lag, "where": "loud"}
+        assert found.power[0].least == (window or np.inf)
+        assert found.power[1].least == least

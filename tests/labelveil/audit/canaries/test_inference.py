@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -21,10 +22,14 @@ from labelveil.audit.canaries.message import (
     worst_pair,
 )
 from labelveil.audit.canaries.model import (
+    Attacked,
+    Run,
     SecretBits,
     attack_control,
     attack_predictions,
+    control_check,
     find_canaries,
+    model_check,
 )
 from labelveil.audit.settings import RunFiles
 from labelveil.audit.verdict import Verdict
@@ -199,6 +204,15 @@ def test_a_smooth_model_is_silent_and_the_control_is_not(run: Made) -> None:
     control = attack_control(run.codes, run.features, run.canaries, 1.0)
     assert control.result.bound <= 1
     assert control.result.shown >= 0.9
+    # each attack's curve is drawn under its own name
+    predicted = {"prediction": columns @ weights}
+    trained = np.ones(EVENTS, dtype=np.bool_)
+    of_run = Run(run.codes, run.labels[:, None], predicted, trained, run.features, None)
+    attacked = Attacked(cast(RunFiles, None), of_run, run.canaries, 1.0, 1.0, {})
+    for check, name, attack in ((model_check, "model", ridge), (control_check, "control", control)):
+        assert check(attacked).details["correct"] == attack.result.correct
+        assert attacked.curves.pop(name) == attack.curve
+        assert not attacked.curves
 
 
 def test_a_memorising_model_is_seen(run: Made) -> None:

@@ -27,6 +27,7 @@ from labelveil.audit.verdict import Verdict
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.exact.noise import discrete_laplace
 from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.sections import DriftSection, InForceSection
 from tests.common.release.releases import make_release
 
 PASS, FAIL, UNKNOWN = Verdict.PASS, Verdict.FAIL, Verdict.NOT_CHECKABLE
@@ -427,3 +428,8 @@ def test_a_histogram_is_judged_where_its_counts_are_known(returned: Returned) ->
     manifest = returned.manifest.model_copy(update={"priors": [decoded]})
     none = codes.histogram_check(replace(returned, manifest=manifest))
     assert none.found.startswith("The histogram is decoded from the codes, or public")
+    in_force = InForceSection(epoch="1", manifest="0" * 64, rows=100)
+    later = {"drift": DriftSection(in_force=in_force), "priors": [wrong]}
+    manifest = returned.manifest.model_copy(update=later)
+    other = codes.histogram_check(replace(returned, manifest=manifest))
+    assert (other.verdict, other.found) == (UNKNOWN, "The prior is that of another release.")

@@ -7,7 +7,8 @@ import re
 from dataclasses import fields, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -119,6 +120,20 @@ def test_a_label_that_is_sent_is_told_by_every_probe_that_looks() -> None:
     assert [other > 1 for _, other in pairs] == [True, False, True, False]
     assert far.tried.count("one far above 1") == far.tried.count("one far below 0") == 2
     assert far.power[0].least == rarest_event(math.inf, 200, 1.0, 1e-6 / 4)
+
+
+@pytest.mark.parametrize("spent", [0.5, 1.0, 1.001, 1.5, math.inf])
+def test_both_steps_together_are_held_to_their_sum(
+    spent: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worst = SimpleNamespace(epsilon=spent, messages=1234, data_set=(1, 2, 0), neighbour=(0, 3, 0))
+    monkeypatch.setattr(exact, "joint_audit", lambda *given, **more: worst)
+    trial = SimpleNamespace(named=SimpleNamespace(channel_of=lambda noisy, rows: None))
+    found = exact.joint_check(cast(Trial, trial))
+    assert found.verdict is (PASS if spent <= 1 else FAIL)
+    assert (found.claimed, found.bound, found.shown) == (1.0, spent, spent)
+    assert "(1,234 histograms)" in found.tried
+    assert f"is {spent:.10g}, for counts (1, 2, 0) and (0, 3, 0)." in found.found
 
 
 def test_outputs_that_depend_on_nothing_pass() -> None:

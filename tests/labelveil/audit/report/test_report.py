@@ -217,6 +217,11 @@ def test_beliefs_lie_between_the_lines_that_epsilon_allows(
         assert odds[before < 0.99] == pytest.approx(sign, abs=1e-6)
     assert lines[3][0].tolist() == data["prior"]
     assert lines[3][1].tolist() == data["posterior"]
+    named_lines = zip(axes.get_legend().legend_handles, axes.get_legend().texts, strict=True)
+    shown = {text.get_text(): (line.get_color(), line.get_marker()) for line, text in named_lines}
+    drawn = [(line.get_color(), line.get_marker()) for line in axes.get_lines()]
+    assert [*shown] == ["the most that ε allows", "unchanged", "found"]
+    assert [*shown.values()] == drawn[1:]
     assert axes.get_xlim() == axes.get_ylim() == (pytest.approx(0.0005), 1.1)
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     names = {1.0: "1", 0.1: "0.1", 0.01: "0.01", 1e-3: "10⁻³"}
@@ -238,5 +243,11 @@ def test_an_attack_is_drawn_below_its_ceiling(monkeypatch: pytest.MonkeyPatch) -
     assert {text.get_text(): text.xy[1] for text in axes.texts} == {
         "allowed": 0.9, "chance": 0.5, "model": pytest.approx(0.55),
     }  # fmt: skip
+    both = data | {"control": {"share": [0.1, 1.0], "right": [0.8, 0.85]}}
+    drawn, _ = drawn_axes(monkeypatch, plots.attack, both, False)
+    named = {text.get_text(): text.get_color() for text in drawn.texts}
+    curves = {line.get_ydata()[-1]: line.get_color() for line in drawn.get_lines()}
+    assert (curves[0.55], curves[0.85]) == (named["model"], named["control"])
+    assert named["model"] == plots.MAIN != named["control"]
     low, _ = drawn_axes(monkeypatch, plots.attack, data | {"ceiling": 0.6}, False)
     assert low.get_ylim() == (0.4, 0.8)

@@ -46,6 +46,7 @@ def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Ending) -> None:
     from labelveil.feature_party.pipeline.choice import stages_of
     from labelveil.feature_party.pipeline.rounds import Rounds
     from labelveil.feature_party.pipeline.transfer import Transfer
+    from labelveil.feature_party.training.trees import load_lightgbm
 
     def show(sent: Iterable[tuple[LabelsPartySection, Population, str]]) -> None:
         for each in sent:
@@ -53,6 +54,8 @@ def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Ending) -> None:
                 print(submitted(*each)[1], flush=True)
 
     keep_freed_memory()
+    if config.training.learner in ("auto", "trees"):
+        load_lightgbm()
     rounds: Rounds[Any] | None = None
     if config.rounds.shares:
         stages = stages_of(config.through(len(config.rounds.shares)), shown.quiet, truth)

@@ -27,8 +27,11 @@ def train(config: FeaturePartyConfig, truth: TrueLabels, shown: OutputOptions) -
     from labelveil.feature_party.pipeline.choice import learns_from_sums
     from labelveil.feature_party.pipeline.learning import Learning
     from labelveil.feature_party.pipeline.sums_learning import SumLearning
+    from labelveil.feature_party.training.trees import load_lightgbm
 
     keep_freed_memory()
+    if config.training.learner in ("auto", "trees"):
+        load_lightgbm()
     if learns_from_sums(config):
         refuse_torchrun()
         _train_on_sums(SumLearning(config, shown.quiet), shown)

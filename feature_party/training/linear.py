@@ -106,8 +106,8 @@ class _Ridge:
             information = list[Floats]()
             for fold, kept in enumerate(design.kept):
                 found = self.table.derivatives(self.raw[fold, kept], rows.codes[kept])
-                losses[fold], gradients[fold, kept] = found[0].mean(), found[1]
-                information.append(found[2])
+                losses[fold], gradients[fold, kept] = found[0].mean(dtype=np.float64), found[1]
+                information.append(np.ascontiguousarray(found[2], np.float64))
             pulls = design.pulls(gradients)
             find = self._weighted if isinstance(self.table, ValuesTable) else self._even
             for fold, told in enumerate(information):

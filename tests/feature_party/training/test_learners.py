@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -215,6 +217,20 @@ def test_linear_models_take_rows_apart_once_whatever_their_laws_are(
     model = fitted(data, learner="linear")
     assert [*model.facts.heads] == ["linear-gaussian", "linear-log-normal"]
     assert len(taken) == 2, "one for each fold that models leave out"
+
+
+@pytest.mark.slow
+def test_programs_load_lightgbm_without_what_only_its_own_estimators_need() -> None:
+    program = (
+        "import sys, importlib.util as later, numpy as np\n"
+        "from labelveil.feature_party.training.trees import lightgbm, load_lightgbm\n"
+        "load_lightgbm()\n"
+        "print(*sorted({'lightgbm', 'sklearn', 'pandas'} & {*sys.modules}))\n"
+        "print(lightgbm().Dataset(np.eye(50), params={'verbosity': -1}).construct().num_data())\n"
+        "print(*(later.find_spec(name).name for name in ('sklearn', 'pandas')))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.split("\n")[-4:] == ["lightgbm", "50", "sklearn pandas", ""], done.stderr
 
 
 @pytest.mark.slow

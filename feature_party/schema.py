@@ -157,6 +157,7 @@ class ColumnMeaning:
             return cells.fill_null(MISSING)
         if self.kind == "date":
             form = self.form or ISO + WITH_CLOCK
+            # a column of dates repeats each day many times, and reading text is what costs
             distinct = cells.unique()
             if distinct.len() > cells.len() / 4:
                 return dates_of(cells, form)

@@ -91,7 +91,7 @@ def train(folder: Path, rows: int) -> dict[str, float]:
     """Walk the shards once."""
     fitter = _fitter(folder)
     clock = Clock()
-    order = fitter.plan.parts(0)
+    order = fitter.plan.part_order(0)
     for part, shard in zip(order, fitter.parts.walk(order), strict=True):
         fitter._train_part(0, part, shard, 0)
     return clock.read()

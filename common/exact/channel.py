@@ -381,6 +381,7 @@ def mixtures(low: Words, high: Words, shares: Words) -> Words:
         rest += (product & (np.uint64(1) << beyond) - np.uint64(1)) << lowest
     whole += rest >> np.uint64(_SHARE_BITS)
     rest &= np.uint64((1 << _SHARE_BITS) - 1)
+    # floors of cumulative sums: fractions carry over to the next weight, and none is lost
     carried = np.cumsum(rest, axis=1, dtype=np.uint64) >> np.uint64(_SHARE_BITS)
     whole += carried
     whole[:, 1:] -= carried[:, :-1]

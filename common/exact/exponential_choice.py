@@ -134,6 +134,7 @@ def _decided_in_floats(
     above = np.array([math.log(weight.numerator) for weight in weights])
     below = np.array([math.log(weight.denominator) for weight in weights])
     steps = behind * float(rate)
+    # of each logarithm; levels that are negligible even with it bear on no interval below
     errors = _LOG_ERROR * (above + below + steps + 1)
     products = above - below - steps
     top = int(products.argmax())
@@ -144,6 +145,7 @@ def _decided_in_floats(
         return None
     cumulative = np.cumsum(np.where(counted, np.exp(products), 0.0))
     cumulative /= cumulative[-1]
+    # the word decides only where no true cumulative weight can lie within its interval
     interval = max(_SUM_ERROR, len(weights) * _STEP_ERROR) + 8 * error
     low, high = word / _WORD - interval, (word + 1) / _WORD + interval
     first = int(np.searchsorted(cumulative, low, side="right"))

@@ -138,6 +138,8 @@ class _IdealVector(Sole):
             while True:
                 while a[1] != b[1]:
                     a, b = (self._extend(a), b) if a[1] < b[1] else (a, self._extend(b))
+                # decided by the far or the near corner of the square that the digits so far
+                # leave; more digits are drawn only where the circle cuts it
                 whole = 1 << (2 * a[1])
                 if (a[0] + 1) ** 2 + (b[0] + 1) ** 2 <= whole:
                     return a, b

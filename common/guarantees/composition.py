@@ -87,6 +87,7 @@ def _loss_law(epsilons: Sequence[Fraction]) -> tuple[Floats, Floats]:
     step = _common_step(counts)
     masses = np.ones(1)
     for epsilon, times in counts.items():
+        # rounded up to the step: the losses of what is stated are never larger than these
         cells = math.ceil(epsilon / step)
         spread = np.zeros(masses.size + 2 * cells * times)
         for j, mass in enumerate(_binomial(float(cells * step), times).tolist()):

@@ -194,6 +194,7 @@ def _sampled(curve: RenyiDP, log_terms: Floats, rate: Fraction, *, stay: bool = 
         degree = np.arange(alpha + 1.0)
         log_choose = gammaln(alpha + 1.0) - gammaln(degree + 1) - gammaln(alpha - degree + 1)
         terms = log_choose + (alpha - degree) * log_out + degree * log_in + log_terms[: alpha + 1]
+        # a logarithm's float error grows with its size: a bound must not lie below the exact sum
         error = 1e-15 * (10 + float(np.max(np.abs(terms), where=np.isfinite(terms), initial=0)))
         value = (max(0.0, float(scipy.special.logsumexp(terms))) + error) / (alpha - 1)
         values.append(min(Fraction(above(value)), curve.at(alpha)))

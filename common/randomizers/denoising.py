@@ -169,6 +169,8 @@ class _Bends:
         for i, j in itertools.combinations_with_replacement(range(len(shape)), 2):
             if i == j and shape[i] < _FEWEST_CELLS:
                 continue
+            # second differences along axis i, or the mixed one across i and j, at every place from
+            # which both steps stay on the grid
             ahead = np.bincount([i, j], minlength=len(shape))
             first = places[tuple(map(slice, shape - ahead))]
             bends = cls(steps[i], steps[j], np.zeros(theta.size - steps[i] - steps[j]))

@@ -201,6 +201,7 @@ def _merged_cells(labels: Floats, prior: Floats, weights: Floats) -> _Cells:
     sizes = np.diff(np.append(starts, labels.size))
     mass = np.add.reduceat(prior, starts)
     with np.errstate(invalid="ignore", divide="ignore"):
+        # from the first label on, so that a far offset loses no digits
         means = np.add.reduceat(prior * (labels - labels[0]), starts) / mass + labels[0]
     plain = np.add.reduceat(labels - labels[0], starts) / sizes + labels[0]
     levels = np.where(mass > 0, means, plain)

@@ -101,6 +101,7 @@ def _half_width(sources: Sequence[ReleasedCodes], bound: float) -> float:
         codes, biases = decoded.values[:, 0], decoded.bias[:, 0]
         noise = problem.output_prior @ (codes - problem.output_prior @ codes) ** 2
         error += share * float(noise / rows + problem.prior @ biases**2)
+        # what rounding to the grid adds to y²: too much of it, and no interval can be promised
         between = problem.grid**2 - convex_targets(problem, np.square)
         rounded += share * float(problem.prior @ between)
         if problem.values.size < _FEWEST:

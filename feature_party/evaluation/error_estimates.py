@@ -60,6 +60,7 @@ def _by_groups(
             belief = predicted.distributions[part][:, support.cell_of] * support.within + _TINY
         losses = np.abs(predicted.points[part, None] - grid)
         if groups.exact:
+            # which group of labels is decoded without bias; where in it, the model says
             within = ((losses * belief) @ membership) / (belief @ membership)
             terms[part] = (within * groups.values[codes[part]]).sum(axis=1)
         else:

@@ -12,7 +12,7 @@ is more: the noise is much the same everywhere, and a few codes alone do not sho
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -34,6 +34,9 @@ from labelveil.feature_party.schema import ColumnMeaning
 
 MOST = 1_000
 """Values of a column that are groups of their own: the commonest."""
+
+_CHANCE = 0.05
+"""That any of all intervals does not hold."""
 
 Values = tuple[str, ...]
 
@@ -120,27 +123,22 @@ def means_of_codes(
 
     ``control`` is the value of the last column with which all others are compared.
     """
-    values, bias = decoded.values, decoded.bias
+    values = decoded.values
     known = [(group, rows[~np.isnan(values[rows])]) for group, rows in groups]
-    groups = [(group, rows) for group, rows in known if rows.size]
+    known = [(group, rows) for group, rows in known if rows.size]
     told = values[~np.isnan(values)]
+    # a small group may have like codes by chance: its error is at least that of all codes
     least = float(told.std(ddof=1)) if told.size > 1 else math.inf
-    errors = []
-    for _, rows in groups:
+    found, errors = [], []
+    for group, rows in known:
         own = float(values[rows].std(ddof=1)) if rows.size > 1 else 0.0
-        errors.append(math.hypot(max(own, least) / math.sqrt(rows.size), bias))
-    means = [float(values[rows].mean()) for _, rows in groups]
-    pairs = _pairs([group for group, _ in groups], control)
-    level, of_lifts = (-float(ndtri(0.025 / max(n, 1))) for n in (len(groups), len(pairs)))
-    found = []
-    for place, (group, rows) in enumerate(groups):
-        lift = None
-        if (other := pairs.get(place)) is not None:
-            apart = of_lifts * math.hypot(errors[place], errors[other])
-            lift = _around(means[place] - means[other], apart)
-        mean = _around(means[place], level * errors[place])
-        found.append(GroupMean(group, int(rows.size), mean.within(*decoded.ends), lift))
-    return found
+        errors.append(math.hypot(max(own, least) / math.sqrt(rows.size), decoded.bias))
+        found.append(_Estimate(group, int(rows.size), float(values[rows].mean())))
+
+    def half_width(places: Sequence[int], chance: float) -> float:
+        return -float(ndtri(chance / 2)) * math.hypot(*(errors[place] for place in places))
+
+    return _with_intervals(found, half_width, decoded.ends, control)
 
 
 def means_of_sums(
@@ -162,6 +160,7 @@ def means_of_sums(
     for place, (_, rows) in enumerate(groups):
         mine[rows] = place
     mine, inner = mine[asked], question.groups[asked].astype(np.int64)
+    # a question's group may lie within one of these, never across two
     place_of = np.full(question.half_widths.size, -1)
     place_of[inner] = mine
     if (place_of[inner] != mine).any():
@@ -172,26 +171,51 @@ def means_of_sums(
     level = 0 if question.levels is None else question.levels[asked]
     places = np.broadcast_to(question.offsets[level], mine.shape).astype(np.int64)
     sizes = np.bincount(mine, minlength=len(groups))
+    # a sum is of labels less their offsets: the offsets, which are public, are added again
     totals = np.bincount(mine, lattice.points(places), minlength=len(groups))
     told = place_of >= 0
     np.add.at(totals, place_of[told], sums.values[told])
-    noise = sums.deviations / math.sqrt(2)
-    within = [noise[place_of == place] / max(size, 1) for place, size in enumerate(sizes)]
-    pairs = _pairs([group for group, _ in groups], control)
-    count, ends, found = int(np.count_nonzero(sizes)), (lattice.lower, lattice.upper), []
-    means = totals / np.maximum(sizes, 1)
-    for place, (group, _) in enumerate(groups):
-        if not sizes[place]:
-            continue
+    scales = sums.deviations / math.sqrt(2)
+    found, noise = [], []
+    for place in np.flatnonzero(sizes).tolist():
+        size = int(sizes[place])
+        found.append(_Estimate(groups[place][0], size, float(totals[place] / size)))
+        noise.append(scales[place_of == place] / size)
+
+    def half_width(places: Sequence[int], chance: float) -> float:
+        each = (scale for place in places for scale in noise[place])
+        return noisy_half_width(0.0, *each, chance=chance)
+
+    return _with_intervals(found, half_width, (lattice.lower, lattice.upper), control)
+
+
+@dataclass(frozen=True)
+class _Estimate:
+    group: Values
+    events: int
+    mean: float
+
+
+def _with_intervals(
+    found: Sequence[_Estimate],
+    half_width: Callable[[Sequence[int], float], float],
+    ends: tuple[float, float],
+    control: str | None,
+) -> list[GroupMean]:
+    """Means, and lifts from a control group, with intervals that hold for all of each together.
+
+    ``half_width`` has that of one group's mean, or of the difference of two, with a chance to err.
+    """
+    pairs = _pairs([each.group for each in found], control)
+    means = []
+    for place, each in enumerate(found):
         lift = None
-        if (other := pairs.get(place)) is not None and sizes[other]:
-            both = (*within[place], *within[other])
-            apart = noisy_half_width(0.0, *both, chance=0.05 / len(pairs))
-            lift = _around(float(means[place] - means[other]), apart)
-        half = noisy_half_width(0.0, *within[place], chance=0.05 / count)
-        mean = _around(float(means[place]), half)
-        found.append(GroupMean(group, int(sizes[place]), mean.within(*ends), lift))
-    return found
+        if (other := pairs.get(place)) is not None:
+            apart = half_width((place, other), _CHANCE / len(pairs))
+            lift = _around(each.mean - found[other].mean, apart)
+        mean = _around(each.mean, half_width((place,), _CHANCE / len(found)))
+        means.append(GroupMean(each.group, each.events, mean.within(*ends), lift))
+    return means
 
 
 def _whole(sums: PrivateSums) -> bool:

@@ -139,6 +139,7 @@ def label_means(
         decoded, counted, constant = _divide(source, targets)
         values += share * (constant + histogram.noisy_counts / histogram.rows @ counted)
         law = histogram.probabilities
+        # the histogram errs by its noise, and by which events there happen to be
         sampled = np.maximum(law @ counted**2 - (law @ counted) ** 2, 0)
         noise = (counted**2).sum(axis=0) * (histogram.deviation / histogram.rows) ** 2
         variances += share**2 * (noise + sampled / histogram.rows)

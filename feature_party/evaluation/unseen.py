@@ -83,6 +83,7 @@ class Unseen:
         start = 0
         for rows, members in sampled:
             part, start = slice(start, start + rows.size), start + rows.size
+            # several columns in one call of the model, as many as rows allow in memory
             together = max(1, _DEALT // max(rows.size, 1))
             for first in range(0, len(columns), together):
                 some = range(first, min(first + together, len(columns)))

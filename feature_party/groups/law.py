@@ -39,6 +39,7 @@ def clipped_moments(means: Floats, deviation: float, widths: Floats) -> tuple[Fl
     below, above = ndtr(low), ndtr(-high)
     inside = np.maximum(1 - below - above, 0.0)
     at_low, at_high = (np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi) for z in (low, high))
+    # moments of a truncated normal, and the mass beyond either end at that end
     mean = widths * (above - below) + means * inside + deviation * (at_low - at_high)
     square = widths**2 * (above + below) + (means**2 + deviation**2) * inside
     square += deviation**2 * (low * at_low - high * at_high)

@@ -182,6 +182,7 @@ def _roots(beyond: Callable[[float], float], best: float, unit: float) -> tuple[
     ends = []
     furthest = _ENDLESS * max(abs(best), unit, 1e-300)
     for sign in (-1.0, 1.0):
+        # twice as far each time until there is a change of sign for Brent's method to close in on
         step = _STEP * furthest
         while beyond(best + sign * step) < 0 and step < furthest:
             step *= 2

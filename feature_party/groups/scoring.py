@@ -111,8 +111,10 @@ class ScoreQuestion:
         )
         guess = _guess(points, reference, lattice, miss, known)
         kind, assisted, share = _plan(points, reference, lattice, epsilon, guess, known)
+        # some events, by chance, answer the second sum: of no event both are asked
         second = rng.permutation(points.size) >= round(share * points.size)
         levels = _levels(lattice)
+        # offsets near the predictions keep clips narrow; their rounding is random, without bias
         nearby = np.where(second, reference, points)
         level = _dithered((nearby - lattice.lower) / lattice.step, levels, rng)
         places = levels[level]

@@ -97,7 +97,7 @@ class JoinedShards:
             )
         return part
 
-    def parts(self, columns: list[str]) -> Iterator[pl.DataFrame]:
+    def tables(self, columns: list[str]) -> Iterator[pl.DataFrame]:
         """Yield some columns of all shards, one after another."""
         return (self.read(index, columns) for index in range(len(self.labels)))
 

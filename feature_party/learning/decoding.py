@@ -108,9 +108,11 @@ def convex_targets(problem: LabelProblem, function: Callable[[Floats], Floats]) 
     gaps = np.diff(grid)
     if grid.size == 2 or (np.allclose(gaps, 1.0) and float(grid[0]).is_integer()):
         return values[problem.value_of]
+    # mean of the function between two neighbours, exact for polynomials up to degree 15
     nodes, weights = np.polynomial.legendre.leggauss(8)
     inside = grid[:-1, None] + gaps[:, None] * (1 + nodes) / 2
     excess = (values[1:] + values[:-1] - function(inside) @ weights) / 2
+    # a point takes half of either side; the end ones have a single side, which is theirs alone
     share = np.zeros(grid.size)
     share[:-1] += excess / 2
     share[1:] += excess / 2

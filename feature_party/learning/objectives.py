@@ -60,7 +60,7 @@ class Objective(ABC):
     cells: int = 0
 
     @property
-    def parts(self) -> Sequence[tuple[Objective, slice]]:
+    def components(self) -> Sequence[tuple[Objective, slice]]:
         """The objectives that predict, and each one's outputs."""
         return [(self, slice(None))]
 
@@ -124,28 +124,28 @@ class SharedObjective(Objective):
         self.outputs, self.cells = self.places[-1].stop, laws[0].cells
 
     @property
-    def parts(self) -> Sequence[tuple[Objective, slice]]:
+    def components(self) -> Sequence[tuple[Objective, slice]]:
         return list(zip(self.laws, self.places, strict=True))
 
     def targets(self, codes: NDArray[np.integer]) -> Tensor:
         return self.laws[0].targets(codes)
 
     def loss(self, raw: Tensor, targets: Tensor) -> Tensor:
-        return torch.stack([law.loss(raw[..., at], targets) for law, at in self.parts]).mean(0)
+        return torch.stack([law.loss(raw[..., at], targets) for law, at in self.components]).mean(0)
 
     def quick_loss(self, raw: Tensor, targets: Tensor) -> Tensor:
-        losses = [law.quick_loss(raw[..., at], targets) for law, at in self.parts]
+        losses = [law.quick_loss(raw[..., at], targets) for law, at in self.components]
         return torch.stack(losses).mean(0)
 
     def distributions(self, raw: Tensor) -> Tensor | None:
         """The laws' equal mixture, where each of them is a distribution."""
-        laws = [law.distributions(raw[..., at]) for law, at in self.parts]
+        laws = [law.distributions(raw[..., at]) for law, at in self.components]
         known = [law for law in laws if law is not None]
         return torch.stack(known).mean(0) if len(known) == len(laws) else None
 
     def points(self, raw: Tensor) -> Tensor:
         """The average of theirs."""
-        return torch.stack([law.points(raw[..., at]) for law, at in self.parts]).mean(0)
+        return torch.stack([law.points(raw[..., at]) for law, at in self.components]).mean(0)
 
     def to(self, device: torch.device) -> Objective:
         self.laws = tuple(law.to(device) for law in self.laws)

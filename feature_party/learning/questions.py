@@ -81,6 +81,7 @@ def ask(
         np.add.at(sums, of[first : first + len(batch)], batch)
         first += len(batch)
     laws = (sums / np.bincount(of)[:, None])[:, support.cell_of] * support.within
+    # models are wrong somewhere: a channel that trusts them wholly could not say so
     laws = (1 - _DOUBT) * laws / laws.sum(axis=1, keepdims=True) + _DOUBT * problem.prior
     grid = unpaid_grid(problem.grid)
     weights = np.rint(unrounded(laws, problem.grid, grid.points) * _WEIGHTS).astype(np.int64)

@@ -59,6 +59,8 @@ def join_sources(
         )
     _check_kinds(own)
     positive = all(each.grid[0] >= 0 for each in own.values())
+    # each party's labels by their own location and scale, then all on one axis: what is learned
+    # from one party's events says where in its own range another's labels lie
     scales = {name: _scale(each, positive) for name, each in own.items()}
     moved = {name: _moved(each, *scales[name]) for name, each in own.items()}
     axis = _axis([each.grid for each in moved.values()])

@@ -148,6 +148,7 @@ class Estimates:
         axis = centred / np.sqrt(support.prior @ centred**2)
         marginal = support.prior @ support.likelihood
         scores = (support.prior * axis) @ support.likelihood / marginal
+        # by channel: each has its own information, and its codes are put on the axis of the labels
         through = np.eye(support.shares.size)[support.channel_of]
         information = (marginal * scores**2) @ through / (marginal @ through)
         information = np.maximum(information, _NOTHING)

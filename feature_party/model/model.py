@@ -138,6 +138,7 @@ def load_states(path: Path, device: torch.device | str) -> list[dict[str, torch.
         if sum(stored.values()) > most:
             raise ValueError(f"{most:,} bytes claim to hold {sum(stored.values()):,}")
         (said,) = (name for name in stored if name.endswith("/data.pkl"))
+        # before any of it is run: what a pickle would call
         made_by = {str(arg) for op, arg, _ in genops(kept.read(said)) if op.name in _MAKING}
     if not made_by <= _MAKERS:
         raise ValueError(f"weights are not made by {min(made_by - _MAKERS):.60}")

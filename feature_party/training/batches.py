@@ -160,7 +160,7 @@ class BatchPlan:
             training.append(torch.cat([order[:start], order[start + size :]]))
         return torch.stack(training), torch.stack(out)
 
-    def parts(self, epoch: int) -> list[int]:
+    def part_order(self, epoch: int) -> list[int]:
         """Order of the parts in an epoch."""
         generator = self.generator(f"parts {epoch}")
         order: list[int] = torch.randperm(len(self.sizes), generator=generator).tolist()

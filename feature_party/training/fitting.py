@@ -157,7 +157,7 @@ class Fitter:
             folds = self.folds(part)[1][:: self.plan.group]
             left_out.append(folds.cpu().numpy() + starts[part])
         rows, fits = np.concatenate(left_out, axis=1).reshape(-1).astype(np.int64), []
-        laws = zip(self.objective.parts, self._out_of_fold(points=True), strict=True)
+        laws = zip(self.objective.components, self._out_of_fold(points=True), strict=True)
         for (_, outputs), law in laws:
             network, masses = self.network.only(outputs), law.masses / law.masses.sum()
             values = (law.losses, law.predictions, law.estimates, masses)
@@ -166,7 +166,7 @@ class Fitter:
         return fits
 
     def _epoch(self, epoch: int, checkpoint: Path | None) -> None:
-        order = self.plan.parts(epoch)
+        order = self.plan.part_order(epoch)
         todo, kept = order[self.parts_done :], time.monotonic()
         for part, rows in zip(todo, self.parts.walk(todo), strict=True):
             before = sum(map(self.plan.steps, order[: self.parts_done]))
@@ -242,7 +242,7 @@ class Fitter:
                 torch.zeros(places if points else (0, 0), device=self.device),
                 torch.zeros(law.cells, dtype=torch.float64, device=self.device),
             )
-            for law, _ in self.objective.parts
+            for law, _ in self.objective.components
         ]
         at = 0
         for part, rows in zip(parts, self.parts.walk(parts), strict=True):
@@ -253,7 +253,7 @@ class Fitter:
                 batch = rows.take(left_out[:, start:stop])
                 of_laws = self.network(batch.numeric, batch.categories)
                 here = slice(at + start, at + stop)
-                for (law, outputs), values in zip(self.objective.parts, laws, strict=True):
+                for (law, outputs), values in zip(self.objective.components, laws, strict=True):
                     raw = of_laws[..., outputs]
                     if not points:
                         losses = law.quick_loss(raw, batch.targets)

@@ -113,6 +113,7 @@ class _Ridge:
             for fold, told in enumerate(information):
                 pull, start = pulls[fold], gradients[fold].sum(axis=0)
                 steps[fold], starts[fold] = find(fold, pull, start, told, penalty)
+            # a scoring step is right only near its start: none moves outputs further than that
             along = design.outputs(steps)
             for fold, kept in enumerate(design.kept):
                 moved = np.sqrt(np.mean(along[fold, kept] ** 2, axis=0)) + np.abs(starts[fold, 0])

@@ -75,7 +75,7 @@ class Preparation:
                 most = joined.matches.feature_rows if self.in_rounds else joined.rows
                 share = min(share, MOST_HELD_OUT / most)
             if self.in_rounds:
-                matched = np.unique(pl.concat(joined.parts([ROW]))[ROW].to_numpy())
+                matched = np.unique(pl.concat(joined.tables([ROW]))[ROW].to_numpy())
                 held_events = deal_holdout(matched, share, training.seed)
             else:
                 held_events = draw_holdout(sum(joined.events), share, training.seed)

@@ -112,7 +112,7 @@ class PreparedShards:
 
     def loaded(self) -> Prepared:
         """The same in memory."""
-        table = pl.concat(self.joined.parts([*self.joined.columns, ROW, CODE]), rechunk=True)
+        table = pl.concat(self.joined.tables([*self.joined.columns, ROW, CODE]), rechunk=True)
         rows = table[ROW].to_numpy()
         training = np.delete(np.arange(rows.size), self.holdout)
         facts = self.problem, self.release_id, self.key, self.matches
@@ -139,7 +139,7 @@ class PreparedShards:
         self, columns: list[str], chosen: Callable[[int], Booleans]
     ) -> Iterator[pl.DataFrame]:
         """Yield those of every shard's labels that are chosen."""
-        for index, part in enumerate(self.joined.parts(columns)):
+        for index, part in enumerate(self.joined.tables(columns)):
             yield part.filter(pl.Series(chosen(index)))
 
     def _held(self, index: int) -> Booleans:
@@ -164,7 +164,7 @@ class PreparedShards:
 def count_training_codes(joined: JoinedShards, held_events: Integers, outputs: int) -> Integers:
     """(d,) how many labels to train on have each code, of (h,) events that are held out."""
     counts = np.zeros(outputs, dtype=np.int64)
-    for index, part in enumerate(joined.parts([CODE])):
+    for index, part in enumerate(joined.tables([CODE])):
         kept = part[CODE].to_numpy()[~_held_labels(joined, held_events, index)]
         counts += np.bincount(kept, minlength=outputs)
     return counts

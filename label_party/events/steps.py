@@ -142,7 +142,7 @@ class Work:
         )
         return Table(tuple(slices), sum(total for _, total in files), Slice(wanted).types, odd)
 
-    def parts(self, rows: int) -> int:
+    def bucket_count(self, rows: int) -> int:
         """Into how many buckets n rows go."""
         return 1 if self.folder is None else max(1, -(-rows // self.sizes.bucket_rows))
 
@@ -285,7 +285,7 @@ class Events:
         parts: list[KeyedRows] = [KeyPrints(Range(p.start, p.stop, (p,))) for p in self._pieces]
         slices = [part.of_names for part in self._named.slices] if self._named else []
         rows += self._named.rows if self._named else 0
-        ranges, first = work.parts(rows), None
+        ranges, first = work.bucket_count(rows), None
         if slices and slices[0].names_users:
             first = work.exchange("named", len(slices), ranges, NAMES)
             work.engine.run(first.tasks(map(RowPrints, slices)), secrets)
@@ -326,7 +326,7 @@ def complete(
     ``progress`` is called with the number of rows read since the last call. ``DataError`` as
     :func:`labelveil.label_party.events.completion.check_population`.
     """
-    buckets = work.parts(sources.rows)
+    buckets = work.bucket_count(sources.rows)
     labels, listed, odd = _exchange(sources, buckets, work, progress)
     types = {**(listed.types if listed else {}), **labels.types}
     del types[PLACE]

@@ -76,7 +76,7 @@ class Query(RemoteSource):
             return None
         return kind, kind in _WHOLE or (kind.startswith("numeric") and found.scale == 0)
 
-    def parts(self, names: Sequence[str]) -> Iterator[tuple[pl.DataFrame, Anomalies]]:
+    def chunks(self, names: Sequence[str]) -> Iterator[tuple[pl.DataFrame, Anomalies]]:
         """Its rows, ``CHUNK_ROWS`` at a time, in the database's order.
 
         Every value is made text by itself, as it would stand in a CSV file: PostgreSQL's as the

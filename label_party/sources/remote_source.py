@@ -29,7 +29,7 @@ class RemoteSource:
         """Type of a column, and whether it is one of whole numbers; None if none is declared."""
         return None
 
-    def parts(self, names: Sequence[str]) -> Iterator[tuple[pl.DataFrame, Anomalies]] | None:
+    def chunks(self, names: Sequence[str]) -> Iterator[tuple[pl.DataFrame, Anomalies]] | None:
         """Some columns of its rows as text, a part at a time; None where lines or a scan tell."""
         return None
 

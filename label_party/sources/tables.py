@@ -75,7 +75,7 @@ def read_columns(
     """
     present = columns_of(path, dialect)
     _check_columns(path, names, present)
-    parts = _parts(path, names, naming, dialect, holds)
+    parts = _chunks(path, names, naming, dialect, holds)
     if parts is not None:
         read = list(_reading_all(path, parts))
         nothing = pl.DataFrame(schema=dict.fromkeys(names, pl.String) | {LINE: pl.Int64})
@@ -117,7 +117,7 @@ def copy_as_parquet(
     Places go with them, and what was odd about cells and lines is said once, here.
     """
     _check_columns(path, names, columns_of(path, dialect))
-    parts = _parts(path, names, naming, dialect, holds)
+    parts = _chunks(path, names, naming, dialect, holds)
     if parts is None:
         out = stem.with_suffix(".parquet")
         scan = _scan(path).select(cs.by_name(*names))
@@ -133,13 +133,13 @@ def copy_as_parquet(
     return files, odd
 
 
-def _parts(
+def _chunks(
     path: Source, names: Sequence[str], naming: Sequence[str], dialect: Dialect, holds: Holds
 ) -> Iterator[tuple[pl.DataFrame, Anomalies]] | None:
-    """A source's rows as text, a part at a time; None of Parquet."""
-    parts = path.parts(names) if isinstance(path, RemoteSource) else None
-    if parts is not None:
-        return parts
+    """A source's rows as text, a chunk at a time; None of Parquet."""
+    chunks = path.chunks(names) if isinstance(path, RemoteSource) else None
+    if chunks is not None:
+        return chunks
     lines = _csv_lines(path)
     if lines is None:
         return None

@@ -79,6 +79,7 @@ def allocate(stages: Sequence[Stage], epsilon: float, delta: float = 0.0) -> lis
     pure = delta == 0
     total = rational(epsilon) if pure else largest_rho(epsilon, delta)
     power = 1 / 3 if pure else 1 / 2
+    # Lagrange: least Σ t_i w_i Δ_i²/b_i² (Laplace) or Σ t_i w_i Δ_i²/b_i (zCDP), Σ t_i b_i given
     shares = [Fraction((s.weight * s.sensitivity**2) ** power) for s in stages]
     whole = sum((share * s.times for share, s in zip(shares, stages, strict=True)), Fraction(0))
     allotments = []

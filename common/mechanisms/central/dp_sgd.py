@@ -131,6 +131,8 @@ class _DPSGD(PrivateEstimator):
             inputs = activations(layers, rows[sample])
             slopes = self._slopes(inputs[-1], targets[sample])
             each = gradients(layers, inputs, slopes) / self.clip
+            # cosine annealing, and the mean of the last iterates: both lower the noise that is left
+            # at the end, and cost no privacy
             rate = self.learning_rate * (1 + math.cos(math.pi * step / mechanism.steps)) / 2
             flat = flat - rate * unit * noisy_sum(each)
             if step >= (1 - _AVERAGED) * mechanism.steps - 1:

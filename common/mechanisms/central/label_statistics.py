@@ -118,12 +118,15 @@ def posterior_mean(
     spread = vectors.T @ vectors
     best = -math.inf, np.zeros(rows.shape[1])
     for residual in _RESIDUALS:
+        # what is no signal: the release's noise, what no linear model explains, a free constant
         errors = variance * np.eye(noisy.size) + residual * spread
         errors += _PRIOR_OF_CONSTANT * constant @ constant.T
         factor = scipy.linalg.cholesky(errors, lower=True)
         white = scipy.linalg.solve_triangular(factor, noisy, lower=True)
         fixed = float(np.sum(np.log(np.diag(factor))))
         for ratio in ratios:
+            # whitened and on its own axes the covariance stays diagonal for every signal: one
+            # decomposition serves them all
             inner = scipy.linalg.solve_triangular(factor, kinds[0] + ratio * kinds[1], lower=True)
             inner = scipy.linalg.solve_triangular(factor, inner.T, lower=True)
             values, turn = scipy.linalg.eigh(inner)

@@ -265,6 +265,8 @@ class GroupQuestion:
             group = self.groups[part][asked].astype(np.int64)
             offset = offsets if self.levels is None else offsets[self.levels[part][asked]]
             place = places[part.start - first : part.stop - first][asked]
+            # labels off the lattice first move to its ends, whatever the offset: the sensitivity
+            # min(2h, steps) counts on it
             width, place = widths[group], np.clip(place, 0, self.lattice.steps)
             clipped = np.clip(place - offset, -width, width)
             if self.squares:

@@ -80,6 +80,7 @@ def hit_cost(
     u = 1 / (math.exp(e) + 1)
     with np.errstate(over="ignore", invalid="ignore"):
         up, down = u * np.exp(alphas * e), (1 - u) * np.exp(-alphas * e)
+        # each with its float error on the side that makes a hit dearer
         excess = np.maximum(up + down - 1, 0.0) + 4e-15
         misses = np.max([up * (1 - s) + down * (1 - r) for s, r in vertices(e, q)], axis=0)
         room = np.where(misses < 1 - 1e-9, 1 - misses - 4e-15, np.nan)

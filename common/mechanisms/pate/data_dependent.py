@@ -38,6 +38,7 @@ def difference_tails(variance: Fraction, reach: int) -> Floats:
     points = np.arange(-math.ceil(12 * math.sqrt(v)) - 2, math.ceil(12 * math.sqrt(v)) + 3)
     mass = np.exp(-(points.astype(np.float64) ** 2) / (2 * v))
     mass /= mass.sum()
+    # beyond 12 σ of either lies e^-72 of each of four tails
     both = np.convolve(mass, mass)
     middle = len(both) // 2
     tails = np.cumsum(both[::-1])[::-1][middle:]
@@ -89,11 +90,13 @@ def per_query(errors: Floats, rate: float, orders: Floats = ORDERS) -> Floats:
     """The bound of :func:`data_dependent_curve` for each query, (n, a)."""
     plain = np.broadcast_to(orders * rate, (errors.size, orders.size))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        # the orders that Proposition 10 chooses for a likeliest output missed with probability q
         log_q = np.log(np.maximum(errors, 1e-300))[:, None]
         mu2 = np.sqrt(-log_q / rate)
         mu1 = mu2 + 1
         e1, e2 = mu1 * rate, mu2 * rate
         limit = (mu2 - 1) * e2 - mu2 * (np.log(mu1 / (mu1 - 1)) + np.log(mu2 / (mu2 - 1)))
+        # Theorem 6 holds only where q is small enough; elsewhere the plain bound stands
         usable = (mu2 > 1) & (log_q <= limit) & (orders <= mu1) & (errors[:, None] < 1)
         log_a = np.log1p(-np.exp(log_q)) - np.log1p(-np.exp((log_q + e2) * (mu2 - 1) / mu2))
         log_b = e1 - log_q / (mu1 - 1)

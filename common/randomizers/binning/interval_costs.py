@@ -79,6 +79,7 @@ class _MeanCosts(IntervalCosts):
         mass, gaps = np.cumsum(p), y[:-1] - y[1:]
         above = np.append(0.0, np.cumsum(mass[:-1] * gaps)) / mass
         apart = above[:-1] + gaps
+        # loss of the labels so far by the new mean, and of the new label
         grown = mass[:-1] * self._divergence(y[1:] + apart, -apart * p[1:] / mass[1:])
         grown += p[1:] * self._divergence(y[1:], above[1:])
         return mass[::-1], above[::-1], np.append(0.0, np.cumsum(grown))[::-1]

@@ -90,6 +90,7 @@ def best_mixture(
         partition = program.search(solved, partitions)
         piece = program.information(partition)
         slopes = program.slopes(solved, [*pieces, piece])
+        # Frank and Wolfe: no mixture can be better by more than the best single step promises
         gap = float(slopes[-1] - weights @ slopes[:-1]) / value
         if partitions and gap <= _GAP:
             break

@@ -203,9 +203,11 @@ def cell_grids(terms: Sequence[LabelTerms], rows: int, epsilon: float) -> tuple[
         key=lambda j: len(terms[j].coarse_grid(MOST_CELLS)),
     )
     affordable = min(max(rows * (epsilon / 16) ** 2, _FEWEST_CELLS), MOST_CELLS)
+    # what is affordable first; if that leaves a label too few points, all cells that may be
     for room in (affordable, MOST_CELLS):
         left, grids = room / chosen, {j: one.grid for j, one in enumerate(terms) if one.grid}
         for place, j in enumerate(free):
+            # labels of few values come first, so that room which they cannot use goes to the others
             most = int(left ** (1 / (len(free) - place)) + 1e-9)
             if most < 2:
                 break

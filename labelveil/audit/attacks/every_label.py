@@ -164,6 +164,8 @@ def rare_suspects(counts: Counts, epsilon: float) -> list[Suspect]:
             continue
         total = (table + others)[:, rare]
         for here, weight in ((table, counts.runs / rest), (others, rest / counts.runs)):
+            # of the times that an output came a binomial number was of this label: under ε-DP
+            # at odds of at most e^ε times those of the runs
             odds = math.exp(epsilon) * weight[:, None]
             p = binom.sf(here[:, rare] - 1, total, odds / (1 + odds))
             scores = -np.log(np.maximum(p, 1e-300))

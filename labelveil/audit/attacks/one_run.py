@@ -93,6 +93,7 @@ def learn_guesser(
         codes = view.encode(outputs)
         table = np.bincount(2 * codes + secrets, minlength=2 * view.size).reshape(view.size, 2)
         total, right = table.sum(axis=1), table.max(axis=1)
+        # from the surest guess to the least, by the Krichevsky-Trofimov estimate
         order = np.argsort(-(right + 0.5) / (total + 1), kind="stable")
         order = order[total[order] > 0]
         hits, made = np.cumsum(right[order]), np.cumsum(total[order])

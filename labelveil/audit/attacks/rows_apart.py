@@ -369,6 +369,7 @@ def influence_in_calls(rows: Rows, calls: int, signs: Floats, alpha: float = GAT
     size = rows.cells.size // calls
     table = signs[rows.kinds].reshape(calls, size)
     features: dict[int, Floats] = {0: table}
+    # two labels together may decide, where neither does alone
     features |= {gap: table[:, :-gap] * table[:, gap:] for gap in range(1, NEAR + 1)}
 
     def where(gap: int, row: int, other: int) -> str:

@@ -162,6 +162,7 @@ def read_run(files: RunFiles, start: int, stop: int) -> Run | None:
         labels = _numbers(beside(files.truth, "key", known)[known])
     if files.canaries is not None:
         bits = _numbers(beside(files.canaries, "key", ["secret"]).select("secret"))[:, 0]
+        # an event without a bit is no canary
         planted = np.where((bits == 0) | (bits == 1), bits, -1).astype(np.int64)
     if table.height and files.features.is_file():
         features = numeric_features(beside(files.features, key))

@@ -164,6 +164,7 @@ def smooth_fit(features: Floats, values: Floats) -> Floats:
     """
     size = features.shape[1]
     words = seeded_entropy(0).words("directions", 0, (size + 1) * FOURIER)
+    # 53 bits, moved off 0 by half a step, where the normal quantile is infinite
     uniform = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
     normal = scipy.special.ndtri(uniform[: size * FOURIER])
     directions = normal.reshape(size, FOURIER) / math.sqrt(size)

@@ -123,6 +123,7 @@ def prior_share(manifest: Manifest) -> float | None:
     ratios = [parse_rational(prior.guarantee["epsilon"]) / Fraction(epsilon) for prior in noisy]
     ends = [float(min(ratio, Fraction(1))) for ratio in {sum(ratios), *ratios}]
     digits = range(1, MOST_DIGITS + 1)
+    # an operator types few digits; the rule may then have taken less of ε, or all of them
     rounded = [float(f"{end:.{n}g}") for end in ends for n in digits]
     shares = [share for share in (float(PRIOR_SHARE), *rounded) if 0 < share < 1]
     for share in dict.fromkeys([None, *shares]):
@@ -216,6 +217,8 @@ def rebuilt_check(evidence: Evidence) -> Check:
     if best == 0:
         outputs = " + ".join(str(channel.outputs.size) for channel in channels)
         return judged(Verdict.PASS, f"All {outputs} outputs, integer weights and details agree.")
+    # a builder may solve a linear program, whose last digits depend on the machine: equality alone
+    # passes, and what this very software cannot explain fails
     if best <= CLOSE:
         return judged(
             Verdict.NOT_CHECKABLE,

@@ -31,7 +31,7 @@ def join(world: World, features: pl.DataFrame | Path, folder: Path, **changes: A
 
 
 def codes(joined: JoinedShards) -> np.ndarray:
-    return pl.concat(joined.parts([CODE]))[CODE].to_numpy()
+    return pl.concat(joined.tables([CODE]))[CODE].to_numpy()
 
 
 def test_counts_on_both_sides(world: World, tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_every_event_gets_its_own_code(tmp_path: Path, keyed: bool, kind: str) -
     place = sent["event"].str.strip_prefix("e").cast(pl.Int64).to_numpy()
     assert joined.matches == MatchCounts(1500, table.height, sent.height)
     assert len(joined.shards) == -(-table.height // 256)
-    found = pl.concat(joined.parts([*joined.columns, ROW, CODE]))
+    found = pl.concat(joined.tables([*joined.columns, ROW, CODE]))
     if kind == "csv":  # numbers, and other cells as they stand
         cells = pl.read_csv(features, infer_schema=False)
         cells = cells.with_columns(pl.col("x", "income").cast(pl.Float64).fill_nan(None))

@@ -333,7 +333,7 @@ def test_shards_are_opened_as_they_were_written_and_no_others(world: World, tmp_
 def test_a_shard_of_other_rows_is_refused(world: World, tmp_path: Path) -> None:
     joined = join_to_shards(inputs_of(world), tmp_path / "out", sizes=JoinSizes(700, 3000))
     assert joined.columns == ["event", "x", "income", "shop"]
-    rows = [part.height for part in joined.parts([CODE])]
+    rows = [part.height for part in joined.tables([CODE])]
     assert rows == [700, 700, 100]
     first = joined.read(0, [CODE, ROW])
     assert first.columns == [CODE, ROW]

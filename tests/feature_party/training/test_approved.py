@@ -69,7 +69,7 @@ def test_folds_leave_out_each_row_once_and_train_on_the_rest(sizes: tuple[int, .
         drawn = [each.own_generator("weights", part).initial_seed() for each in (plan, rest)]
         assert drawn[0] == plan.generator("weights", part).initial_seed() != drawn[1]
     assert plan.epoch_steps == sum(plan.steps(part) for part in range(len(sizes)))
-    assert sorted(plan.parts(0)) == [*range(len(sizes))]
+    assert sorted(plan.part_order(0)) == [*range(len(sizes))]
 
 
 @pytest.mark.parametrize(

@@ -311,14 +311,14 @@ def test_work_is_cut_as_its_sizes_say_or_stays_in_memory(tmp_path: Path) -> None
     assert (table.rows, [each.part for each in table.slices]) == (10, [(0, 4), (4, 8), (8, 10)])
     assert all(each.loaded is None for each in table.slices)
     assert [path.name.startswith("copied-labels") for path in folder.iterdir()] == [True]
-    assert [cut.parts(rows) for rows in (0, 3, 4, 10)] == [1, 1, 2, 4]
+    assert [cut.bucket_count(rows) for rows in (0, 3, 4, 10)] == [1, 1, 2, 4]
     assert cut.ranges(10) == [(0, 3), (3, 6), (6, 9), (9, 10)]
 
     whole = Work.in_memory(b"j" * 32)
     table = whole.open_table(wanted, "labels")
     (only,) = table.slices
     assert (table.rows, only.part, only.loaded is None) == (10, None, False)
-    assert (whole.parts(10), whole.ranges(10)) == (1, [(0, 10)])
+    assert (whole.bucket_count(10), whole.ranges(10)) == (1, [(0, 10)])
     assert len(list(tmp_path.rglob("*"))) == 3  # no file more
 
 

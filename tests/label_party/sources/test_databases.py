@@ -33,7 +33,7 @@ PLANTED = "73571.25"
 
 
 def read_query(query: Query, names: list[str]) -> pl.DataFrame:
-    return pl.concat(frame for frame, _ in query.parts(names)).select(names)
+    return pl.concat(frame for frame, _ in query.chunks(names)).select(names)
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,8 @@ from labelveil.feature_party.tables import SOURCE, Table, collect_table
 MODEL_FILE = "model.json"
 WEIGHTS_FILE = "weights.pt"
 _EVALUATION_ROWS = 4096
+THREADS = torch.get_num_threads()
+"""What torch takes by itself: ``OMP_NUM_THREADS``, or the machine's cores."""
 _FEW_ROWS = 25_000
 """Up to this many, threads wait for each other as long as they compute: one alone takes as long on
 two idle cores, half the processor time, and half as long where something else runs."""

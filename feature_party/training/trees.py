@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from labelveil.common.arrays import Floats
 from labelveil.common.errors import ConfigError
 from labelveil.feature_party.learning.derivatives import Derivatives, row_blocks
 from labelveil.feature_party.learning.objectives import LikelihoodObjective
+from labelveil.feature_party.model.model import THREADS
 from labelveil.feature_party.model.trees import Trees, TreesShape
 from labelveil.feature_party.training.fitting import EpochRecord, Fit
 from labelveil.feature_party.training.folds import FoldedRows
@@ -231,25 +234,39 @@ class _Boosted:
         """Add rounds until they help no more, or are behind as many of the ``rival``'s."""
         least, history, best = list[float](), list[EpochRecord](), 0
         ended = ""
-        while not ended and len(least) < ROUNDS:
-            training, held = np.mean([booster.round() for booster in boosters], axis=0)
-            number, better = len(least) + 1, not least or bool(held < least[-1])
-            if better:
-                best = number
-                for booster in boosters:
-                    booster.keep()
-            least.append(float(held) if better else least[-1])
-            reported = number % _REPORTED == 0
-            if number - best >= _PATIENCE:
-                ended = f"no better for {_PATIENCE} rounds"
-            elif reported and rival and least[-1] > rival[min(number, len(rival)) - 1]:
-                ended = "behind smaller trees"
-            if reported or ended or number == ROUNDS:
-                losses = float(training), float(held)
-                history.append(EpochRecord(number, ROUNDS, *losses, better, ended))
-                on_epoch(history[-1])
+        with ThreadPoolExecutor(_at_once(), initializer=_quiet) as threads:
+            while not ended and len(least) < ROUNDS:
+                losses = list(threads.map(methodcaller("round"), boosters))
+                training, held = np.mean(losses, axis=0).tolist()
+                number, better = len(least) + 1, not least or held < least[-1]
+                if better:
+                    best = number
+                    for booster in boosters:
+                        booster.keep()
+                least.append(held if better else least[-1])
+                reported = number % _REPORTED == 0
+                if number - best >= _PATIENCE:
+                    ended = f"no better for {_PATIENCE} rounds"
+                elif reported and rival and least[-1] > rival[min(number, len(rival)) - 1]:
+                    ended = "behind smaller trees"
+                if reported or ended or number == ROUNDS:
+                    record = EpochRecord(number, ROUNDS, training, held, better, ended)
+                    history.append(record)
+                    on_epoch(record)
         models = [each.booster.model_to_string(num_iteration=best) for each in boosters]
         return cls(size, models, [each.best_outputs for each in boosters], least, history)
+
+
+def _quiet() -> None:
+    """Let LightGBM say nothing in this thread: how much it says is each one's own, and is set with
+    any data's parameters."""
+    lightgbm().Dataset(np.zeros((2, 1)), params=_PARAMETERS).construct()
+
+
+def _at_once() -> int:
+    """Models that are boosted side by side: none waits for another but at the end of a round, and
+    of few rows each has one thread."""
+    return max(1, THREADS // torch.get_num_threads())
 
 
 def as_tensors(

@@ -27,7 +27,7 @@ from labelveil.feature_party.learning.mixing import Gain
 from labelveil.feature_party.learning.objectives import LikelihoodObjective
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.learning.support import Support
-from labelveil.feature_party.model.model import Model
+from labelveil.feature_party.model.model import Model, threads_for
 from labelveil.feature_party.model.network import Ensemble
 from labelveil.feature_party.model.prediction import predict_file
 from labelveil.feature_party.model.several_labels import LabelModels
@@ -159,6 +159,21 @@ def test_trees_as_tensors_are_those_of_lightgbm(
     categories = torch.as_tensor(rows.inputs.categories[held].astype(np.int64))[None]
     found = learned(numeric, categories)[fold].numpy()
     np.testing.assert_allclose(found, wanted, atol=1e-9)
+
+
+def test_models_boosted_side_by_side_are_those_of_one_thread_and_nothing_is_said(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data, _ = interaction()
+    monkeypatch.setattr(trees, "ROUNDS", 12)
+    found = []
+    for cores in (1, 3):
+        monkeypatch.setattr(trees, "THREADS", cores)
+        with threads_for(1):
+            found.append(fitted(data, learner="trees", head="gaussian").experts[0].learned)
+    for name, tensor in found[0].state_dict().items():
+        assert torch.equal(tensor, found[1].state_dict()[name]), name
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.slow

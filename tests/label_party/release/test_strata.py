@@ -318,6 +318,7 @@ def test_a_manifest_of_strata_that_contradicts_itself_is_refused(shops: Party) -
     refused("two strata have one name", strata=[*strata[:2], {**strata[2], "name": "north"}])
     refused("a weight for each point", strata=[{**each, "law": [1]} for each in strata])
     fewer = {**table, "noisy_counts": table["noisy_counts"][:-1]}
+    refused("noise of scale .* does not give", tables=[{**table, "scale": "1"}])
     refused("bins of each", tables=[fewer])
     refused("bins of each", tables=[{**table, "noisy_counts": [1] * 9 * len(strata)}])
     for factor in (Fraction(1, 2), Fraction(2)):  # less noise than is claimed, and more

@@ -60,7 +60,8 @@ def check_unit(account: str, charge: Guarantee, limit: Guarantee) -> None:
     if charge.unit != limit.unit:
         raise PrivacyError(
             f"account {account!r}: {charge} and a limit per {limit.unit} do not compose; set"
-            " [privacy] unit as it was for earlier purchases, or account to another"
+            " [privacy] unit as it was for earlier purchases; for other events name another"
+            " account"
         )
 
 

@@ -316,7 +316,9 @@ def test_another_unit_is_refused_with_what_to_set(party: Party) -> None:
     ):
         assert refused.code == 1
         assert "(replace-label, per record) and a limit per user do not compose;" in refused.err
-        assert "; set [privacy] unit as it was for earlier purchases, or account" in refused.err
+        assert (
+            "; set [privacy] unit as it was for earlier purchases; for other events" in refused.err
+        )
 
 
 def test_a_restored_store_still_knows_who_has_paid(party: Party) -> None:

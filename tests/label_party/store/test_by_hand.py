@@ -177,7 +177,8 @@ def test_charges_about_other_neighbours_are_told_before_anything_is_added_up() -
             budget.check_fits(charges, proposal, pure(9), None)
         assert str(refused.value) == (
             "account 'd': ε = 1 (replace-label, per user) and a limit per record do not compose;"
-            " set [privacy] unit as it was for earlier purchases, or account to another"
+            " set [privacy] unit as it was for earlier purchases; for other events name another"
+            " account"
         )
 
 

@@ -212,7 +212,9 @@ class Fitted:
         def train(events: Any, setup: Any) -> Any:
             self.given.append((events, setup))
             predicted = lambda table: SimpleNamespace(points=np.full(table.height, 5.0))  # noqa: E731
-            encoder = SimpleNamespace(encode=lambda table: table)
+            encoder = SimpleNamespace(
+                encode=lambda table: table, shares=(), categorical=(), columns=()
+            )
             support = SimpleNamespace(values=events.problem.values)
             return SimpleNamespace(
                 problem=events.problem, support=support, encoder=encoder, distributions=predicted

@@ -128,7 +128,7 @@ def test_a_user_is_protected_as_a_whole(party: Party) -> None:
     assert manifest.privacy.records_per_unit == 3
     assert manifest.total_guarantee.unit == "user"
     error = party.release(data__epoch="2").error  # per record now: the two do not add
-    assert "privacy unit" in error
+    assert "do not compose; set [privacy] unit as it was for earlier purchases" in error
 
 
 def test_only_one_process_builds_at_a_time(party: Party) -> None:

@@ -83,6 +83,11 @@ def threads_for(rows: int) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
+def at_once() -> int:
+    """How many things may be worked on side by side, each with the threads that it has here."""
+    return max(1, THREADS // torch.get_num_threads())
+
+
 @contextmanager
 def undamaged(what: str, remedy: str) -> Iterator[None]:
     """Say in one line that a file is damaged.

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import replace
 from functools import cached_property, partial
+from threading import Event
 
 import numpy as np
 import torch
@@ -28,14 +30,14 @@ from labelveil.feature_party.learning.problem import Codes
 from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.model.encoding import Encoder
 from labelveil.feature_party.model.facts import ModelFacts
-from labelveil.feature_party.model.model import Expert, Model, threads_for
+from labelveil.feature_party.model.model import Expert, Model, at_once, threads_for
 from labelveil.feature_party.model.network import NetworkShape
 from labelveil.feature_party.model.reach import Reach
 from labelveil.feature_party.schema import Stated
 from labelveil.feature_party.tables import SOURCE
 from labelveil.feature_party.training.batches import group_size
 from labelveil.feature_party.training.events import Events, TrainingSetup
-from labelveil.feature_party.training.fitting import Fitter
+from labelveil.feature_party.training.fitting import EpochRecord, Fitter
 from labelveil.feature_party.training.mixture import (
     MEAN,
     OF_MEANS,
@@ -150,11 +152,12 @@ class _Run:
         (plain, flexible), quick = self._candidates(), self._quick
         alone = quick is not None and self.workers.first
         linear = self.workers.from_first(quick.linear(plain) if quick and alone else [])
-        networks = self._fit(plain) if self.section.learner in ("auto", "networks") else []
+        likeliest = quick.likeliest(plain, linear) if quick else []
+        networks, first = self._networks_and_trees(plain, likeliest[:1])
         # the first keeps its share however far it is behind: of few values, the fewest parameters
         trained, mixture = linear + networks if self.support.discrete else networks + linear, None
-        for law in quick.likeliest(plain, linear) if quick else []:
-            trees = self._boosted(law)
+        for law in likeliest:
+            trees = first if law is likeliest[0] else self._boosted(law)
             if not trees:
                 break
             trained += trees
@@ -168,6 +171,26 @@ class _Run:
             mixture = self._with_flexible(mixture, flexible)
             self._drop_tables()
         return mixture
+
+    def _networks_and_trees(
+        self, plain: Sequence[Candidate], likeliest: Sequence[Candidate]
+    ) -> tuple[list[Trained], list[Trained]]:
+        """Networks for all laws, and trees for the likeliest: side by side where a core is free."""
+        if self.section.learner not in ("auto", "networks"):
+            return [], [each for law in likeliest for each in self._boosted(law)]
+        several = self.workers.size > 1 or self.device.type != "cpu"
+        if several or not likeliest or at_once() < 2:
+            networks = self._fit(plain)
+            return networks, [each for law in likeliest for each in self._boosted(law)]
+        unwanted = Event()
+        with ThreadPoolExecutor(1) as thread:
+            fitted = thread.submit(self._fit, plain, unwanted=unwanted)
+            try:
+                trees = [each for law in likeliest for each in self._boosted(law)]
+                return fitted.result(), trees
+            except BaseException:  # an interrupt, too, is not to wait for networks
+                unwanted.set()
+                raise
 
     def _with_flexible(self, mixture: Mixture, rivals: Sequence[Candidate]) -> Mixture:
         """Train rivals, all members only if the first ones are ahead on the rows they left out.
@@ -268,10 +291,14 @@ class _Run:
         return build_objective(candidate.objective, self.problem, self.support, candidate.head)
 
     def _fit(
-        self, candidates: Sequence[Candidate], some: range | None = None, beat: float = math.inf
+        self,
+        candidates: Sequence[Candidate],
+        some: range | None = None,
+        beat: float = math.inf,
+        unwanted: Event | None = None,
     ) -> list[Trained]:
         """Train networks, all laws on the same hidden layers; or some members alone, to ``beat``
-        a loss if they are the first."""
+        a loss if they are the first. It ends after an epoch once they are ``unwanted``."""
         law = self._law if self.device.type == "cpu" else self._objective
         laws = [law(candidate) for candidate in candidates]
         objective = laws[0] if len(laws) == 1 else SharedObjective(laws)
@@ -285,12 +312,17 @@ class _Run:
             objective, parts, shape, settings, self.device, self.workers, beat, some.start
         )
         tried = some != every and some.start == 0
-        callback, name = setup.on_epoch, _name(candidates, tried=tried)
+        name = _name(candidates, tried=tried)
         keep = setup.folder if self.section.checkpoint else None
-        fits = fitter.run(
-            (lambda record: callback(name, record)) if callback else None,
-            None if keep is None else keep / "checkpoints" / f"{name}.pt",
-        )
+
+        def on_epoch(record: EpochRecord) -> None:
+            if unwanted is not None and unwanted.is_set():
+                raise CancelledError
+            if setup.on_epoch is not None:
+                setup.on_epoch(name, record)
+
+        checkpoint = None if keep is None else keep / "checkpoints" / f"{name}.pt"
+        fits = fitter.run(on_epoch, checkpoint)
         return [Trained(*pair) for pair in zip(candidates, fits, strict=True)]
 
     def _facts(self, mixture: Mixture, codes: Codes, adjusted: bool) -> ModelFacts:

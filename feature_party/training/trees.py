@@ -25,7 +25,7 @@ from labelveil.common.arrays import Floats
 from labelveil.common.errors import ConfigError
 from labelveil.feature_party.learning.derivatives import Derivatives, row_blocks
 from labelveil.feature_party.learning.objectives import LikelihoodObjective
-from labelveil.feature_party.model.model import THREADS
+from labelveil.feature_party.model.model import at_once
 from labelveil.feature_party.model.trees import Trees, TreesShape
 from labelveil.feature_party.training.fitting import EpochRecord, Fit
 from labelveil.feature_party.training.folds import FoldedRows
@@ -234,7 +234,7 @@ class _Boosted:
         """Add rounds until they help no more, or are behind as many of the ``rival``'s."""
         least, history, best = list[float](), list[EpochRecord](), 0
         ended = ""
-        with ThreadPoolExecutor(_at_once(), initializer=_quiet) as threads:
+        with ThreadPoolExecutor(at_once(), initializer=_quiet) as threads:
             while not ended and len(least) < ROUNDS:
                 losses = list(threads.map(methodcaller("round"), boosters))
                 training, held = np.mean(losses, axis=0).tolist()
@@ -261,12 +261,6 @@ def _quiet() -> None:
     """Let LightGBM say nothing in this thread: how much it says is each one's own, and is set with
     any data's parameters."""
     lightgbm().Dataset(np.zeros((2, 1)), params=_PARAMETERS).construct()
-
-
-def _at_once() -> int:
-    """Models that are boosted side by side: none waits for another but at the end of a round, and
-    of few rows each has one thread."""
-    return max(1, THREADS // torch.get_num_threads())
 
 
 def as_tensors(

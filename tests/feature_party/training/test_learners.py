@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -68,10 +69,13 @@ def interaction() -> tuple[Prepared, np.ndarray]:
     return events(table, means), means
 
 
-def fitted(data: Prepared, **training: object) -> Model:
+def configured(**training: object) -> FeaturePartyConfig:
     section = {"ensemble": 4, "epochs": 2, "hidden": [16, 8], **training}
-    config = FeaturePartyConfig.model_validate({"data": {"key": "event"}, "training": section})
-    return train(data, config)
+    return FeaturePartyConfig.model_validate({"data": {"key": "event"}, "training": section})
+
+
+def fitted(data: Prepared, **training: object) -> Model:
+    return train(data, configured(**training))
 
 
 def unexplained(model: Model, data: Prepared, means: np.ndarray) -> float:
@@ -161,19 +165,46 @@ def test_trees_as_tensors_are_those_of_lightgbm(
     np.testing.assert_allclose(found, wanted, atol=1e-9)
 
 
-def test_models_boosted_side_by_side_are_those_of_one_thread_and_nothing_is_said(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+THREADS = "labelveil.feature_party.model.model.THREADS"
+
+
+@pytest.mark.parametrize("learner", ["trees", "auto"])
+def test_what_is_trained_side_by_side_is_what_one_thread_trains_and_nothing_is_said(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], learner: str
 ) -> None:
     data, _ = interaction()
-    monkeypatch.setattr(trees, "ROUNDS", 12)
+    monkeypatch.setattr(trees, "ROUNDS", 5)
     found = []
     for cores in (1, 3):
-        monkeypatch.setattr(trees, "THREADS", cores)
+        monkeypatch.setattr(THREADS, cores)
         with threads_for(1):
-            found.append(fitted(data, learner="trees", head="gaussian").experts[0].learned)
-    for name, tensor in found[0].state_dict().items():
-        assert torch.equal(tensor, found[1].state_dict()[name]), name
+            found.append(fitted(data, learner=learner))
+    for one, other in zip(*(model.experts for model in found), strict=True):
+        assert one.weight == other.weight
+        for name, tensor in one.learned.state_dict().items():
+            assert torch.equal(tensor, other.learned.state_dict()[name]), name
     assert capfd.readouterr() == ("", "")
+
+
+def test_an_interrupt_among_trees_ends_networks_after_an_epoch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data, _ = interaction()
+    monkeypatch.setattr(THREADS, 2)
+    boosting, networks = threading.Event(), list[int]()
+
+    def on_epoch(what: str, record: EpochRecord) -> None:
+        if "trees" in what:
+            boosting.set()
+            raise KeyboardInterrupt
+        if "linear" not in what:
+            boosting.wait(60)
+            networks.append(record.epoch)
+
+    with threads_for(1), pytest.raises(KeyboardInterrupt):
+        train(data, configured(epochs=200), on_epoch=on_epoch)
+    assert len(networks) <= 1
+    assert not [each.name for each in threading.enumerate() if "ThreadPool" in each.name]
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ What groups and kernels compare are encoded rows as columns of numbers, all of a
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -25,8 +25,9 @@ from labelveil.feature_party.groups.ridge import Ridge
 from labelveil.feature_party.groups.ridge_fit import RidgeFit
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.model.encoding import Encoded, Encoder
-from labelveil.feature_party.model.model import Predictions, threads_for
+from labelveil.feature_party.model.model import Predictions
 from labelveil.feature_party.schema import NOTHING, Stated
+from labelveil.feature_party.threads import side_by_side, threads_for
 
 _MOST_VALUES = 32
 """Values of a category that have a column of their own, the most frequent ones; of the others sums
@@ -110,24 +111,13 @@ class SumsModel:
         nothing shows that any column matters. ``ConfigError`` if answers or codes are about labels
         of different bounds, ``DataError`` if not about as many rows.
         """
-        lattice = answers[0].question.lattice
-        for answer in answers[1:]:
-            if answer.question.lattice != lattice:
-                raise ConfigError(
-                    f"answers are about labels on {answer.question.lattice} and on {lattice}; name"
-                    " the same bounds in all rounds"
-                )
-        summed = sum(len(answer.question) for answer in answers)
+        lattice = _common_lattice(answers)
+        asked = summed = sum(len(answer.question) for answer in answers)
         beside = None
         if codes is not None:
-            problem, sent = codes
-            if (ends := (problem.grid[0], problem.grid[-1])) != (lattice.lower, lattice.upper):
-                raise ConfigError(
-                    f"codes are of labels in {ends[0]:g} … {ends[1]:g}, and sums of labels in"
-                    f" {lattice.lower:g} … {lattice.upper:g}; name the same bounds for both"
-                )
-            beside = CodeRows.from_problem(problem, sent, summed + np.arange(sent.size))
-        asked = summed + (0 if beside is None else beside.rows.size)
+            _check_bounds(codes[0], lattice)
+            asked += codes[1].size
+            beside = CodeRows.from_problem(*codes, np.arange(summed, asked))
         if asked != table.height:
             raise DataError(
                 f"X has {table.height:,} rows, and the sums are about {asked:,} events; give the"
@@ -136,31 +126,15 @@ class SumsModel:
         encoder, data = encoder_of(table, stated), SumRows.from_answers(answers)
         inputs = columns_of(encoder, encoder.encode(table))
         ends = lattice.lower, lattice.upper
+
+        def fit(number: int, start: float, along: float) -> RidgeFit:
+            return RidgeFit(inputs, data, *ends, number, start, beside, along)
+
         with threads_for(table.height):
-            ridges, misses = [], []
-            constant: float | None = None
-            for ridge, along in enumerate(_ALONG):
-                number, found = len(_ALONG) * seed + ridge, list[tuple[Ridge, Floats | None]]()
-                for start in _STARTS:
-                    fit = RidgeFit(inputs, data, *ends, number, start, beside, along)
-                    constant = fit.constant_evidence() if constant is None else constant
-                    found.append((fit.run(constant), fit.misses))
-                    if found[-1][0].gain >= _FOUND:
-                        break
-                best, miss = max(found, key=lambda each: each[0].gain)
-                ridges.append(best)
-                misses.append(miss)
-            model = cls(encoder, tuple(ridges), lattice)
+            ridges, misses = zip(*_fit_ridges(fit, seed), strict=True)
+            model = cls(encoder, ridges, lattice)
             if beside is None and model.learned and data.sums.size >= _LEAST_SUMS:
-                weights = model.weights
-                deviation = float(weights @ [ridge.deviation for ridge in ridges])
-                known = [miss for miss in misses if miss is not None]
-                far = weights @ known if known else None
-                try:
-                    trees = boost(inputs, data, model._points(inputs), deviation, seed, far)
-                    model = replace(model, boosted=trees)
-                except ConfigError as error:
-                    warnings.warn(str(error), stacklevel=2)
+                model = model._with_trees(inputs, data, misses, seed)
         if not model.learned:
             warnings.warn(
                 f"{data.sums.size:,} sums do not show that any column matters, so that predictions"
@@ -168,6 +142,21 @@ class SumsModel:
                 stacklevel=2,
             )
         return model
+
+    def _with_trees(
+        self, inputs: Floats, data: SumRows, misses: Sequence[Floats | None], seed: int
+    ) -> Self:
+        """The same with trees beside the ridges, which say how far each sum is off; a warning where
+        none can be boosted."""
+        deviation = float(self.weights @ [ridge.deviation for ridge in self.ridges])
+        known = [miss for miss in misses if miss is not None]
+        far = self.weights @ known if known else None
+        try:
+            trees = boost(inputs, data, self._points(inputs), deviation, seed, far)
+        except ConfigError as error:
+            warnings.warn(str(error), stacklevel=3)
+            return self
+        return replace(self, boosted=trees)
 
     @property
     def learned(self) -> bool:
@@ -216,6 +205,49 @@ class SumsModel:
             share = self.share_of_trees
             mean = (1 - share) * mean + share * self.boosted.predict(inputs)
         return np.asarray(np.clip(mean, self.lattice.lower, self.lattice.upper))
+
+
+def _common_lattice(answers: Sequence[PrivateSums]) -> Lattice:
+    lattice = answers[0].question.lattice
+    for answer in answers[1:]:
+        if answer.question.lattice != lattice:
+            raise ConfigError(
+                f"answers are about labels on {answer.question.lattice} and on {lattice}; name"
+                " the same bounds in all rounds"
+            )
+    return lattice
+
+
+def _check_bounds(problem: LabelProblem, lattice: Lattice) -> None:
+    if (ends := (problem.grid[0], problem.grid[-1])) != (lattice.lower, lattice.upper):
+        raise ConfigError(
+            f"codes are of labels in {ends[0]:g} … {ends[1]:g}, and sums of labels in"
+            f" {lattice.lower:g} … {lattice.upper:g}; name the same bounds for both"
+        )
+
+
+def _fit_ridges(
+    fit: Callable[[int, float, float], RidgeFit], seed: int
+) -> list[tuple[Ridge, Floats | None]]:
+    """Each ridge, from the start under which sums are likelier, and by how much sums miss it.
+
+    ``fit`` makes one of the number of its random features, its start, and the share of the columns
+    that a wave runs along.
+    """
+    numbers = range(len(_ALONG) * seed, len(_ALONG) * (seed + 1))
+    constant = fit(numbers[0], _STARTS[0], _ALONG[0]).constant_evidence()
+    with side_by_side() as (threads, go_on):
+
+        def best(number: int, along: float) -> tuple[Ridge, Floats | None]:
+            found = list[tuple[Ridge, Floats | None]]()
+            for start in _STARTS:
+                one = fit(number, start, along)
+                found.append((one.run(constant, go_on), one.misses))
+                if found[-1][0].gain >= _FOUND:
+                    break
+            return max(found, key=lambda each: each[0].gain)
+
+        return list(threads.map(best, numbers, _ALONG))
 
 
 def ask_first(

@@ -18,7 +18,7 @@ Duvenaud, Nickisch and Rasmussen, *Additive Gaussian Processes*, NeurIPS 2011.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import scipy
@@ -121,10 +121,13 @@ class RidgeFit:
             self.first_predictions[codes.rows] = codes.mean
             self.few_codes = torch.randperm(codes.rows.size, generator=draw)[:_CODES]
 
-    def run(self, constant: float | None = None) -> Ridge:
+    def run(
+        self, constant: float | None = None, after_step: Callable[[], object] = lambda: None
+    ) -> Ridge:
         """Learn scales, then the coefficients, around what was predicted and then around that.
 
-        ``constant`` is what :meth:`constant_evidence` is, of any fit to the same data.
+        ``constant`` is what :meth:`constant_evidence` is, of any fit to the same data;
+        ``after_step`` is called after each step of scales, and may raise.
         """
         if constant is None:
             constant = self.constant_evidence()
@@ -135,7 +138,7 @@ class RidgeFit:
         for steps in (STEPS, STEPS_AGAIN, 0) if again else (STEPS,):
             picked = self._picked()
             self._linearize(picked)
-            self._learn(steps, picked)
+            self._learn(steps, picked, after_step)
             self._learn_deviation(picked)
             self._linearize()
             ridge = self._solved(constant, weighed)
@@ -230,7 +233,7 @@ class RidgeFit:
         self.deviation = _DEVIATION
         return max(found)
 
-    def _learn(self, steps: int, picked: torch.Tensor) -> None:
+    def _learn(self, steps: int, picked: torch.Tensor, after_step: Callable[[], object]) -> None:
         optimizer = torch.optim.Adam([self.log_scales, self.logs], lr=_RATE)
         summed, codes = self._part(picked), self._parts_of_codes(self.few_codes)
         for _ in range(steps):
@@ -238,6 +241,7 @@ class RidgeFit:
             loss = self._falling(self._summed(summed), self._of_codes(codes))
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
+            after_step()
 
     def _picked(self) -> torch.Tensor:
         """Events by which scales are learned: all, or as many of each group as there may be.

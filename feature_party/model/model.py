@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from io import BytesIO
 from pathlib import Path
 from pickletools import genops
@@ -18,7 +18,6 @@ import numpy as np
 import polars as pl
 import torch
 from pydantic import TypeAdapter
-from threadpoolctl import ThreadpoolController
 
 from labelveil.common.arrays import Booleans, Floats
 from labelveil.common.errors import DataError, LabelveilError
@@ -45,11 +44,6 @@ from labelveil.feature_party.tables import SOURCE, Table, collect_table
 MODEL_FILE = "model.json"
 WEIGHTS_FILE = "weights.pt"
 _EVALUATION_ROWS = 4096
-THREADS = torch.get_num_threads()
-"""What torch takes by itself: ``OMP_NUM_THREADS``, or the machine's cores."""
-_FEW_ROWS = 25_000
-"""Up to this many, threads wait for each other as long as they compute: one alone takes as long on
-two idle cores, half the processor time, and half as long where something else runs."""
 
 _MAKING = {"GLOBAL", "STACK_GLOBAL", "INST"}
 _MAKERS = {
@@ -60,32 +54,6 @@ _MAKERS = {
     "torch LongStorage",
 }
 """What a file of weights may call: nothing that makes more of a number than is in the file."""
-
-
-@cache
-def _linear_algebra() -> ThreadpoolController:
-    """NumPy's and SciPy's, as they are loaded; to look for them takes milliseconds."""
-    return ThreadpoolController().select(user_api="blas")
-
-
-@contextmanager
-def threads_for(rows: int) -> Iterator[None]:
-    """Give few rows one thread of torch's, of the trees' and of linear algebra's."""
-    if rows > _FEW_ROWS:
-        yield
-        return
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with _linear_algebra().limit(limits=1):
-            yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-def at_once() -> int:
-    """How many things may be worked on side by side, each with the threads that it has here."""
-    return max(1, THREADS // torch.get_num_threads())
 
 
 @contextmanager

@@ -19,8 +19,8 @@ from labelveil.common.files import PUBLIC, appearing
 from labelveil.common.release.event_keys import shown_keys
 from labelveil.feature_party.model.drift import ColumnDrift, DriftCounts
 from labelveil.feature_party.model.encoding import Encoder
-from labelveil.feature_party.model.model import threads_for
 from labelveil.feature_party.tables import BATCH_ROWS, SOURCE, FeatureFile, Table, check_key
+from labelveil.feature_party.threads import threads_for
 
 Trained = Callable[[int, int], Booleans]
 """Which rows of a range, from its start to its end, a model was trained on."""

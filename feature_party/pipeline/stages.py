@@ -27,7 +27,7 @@ from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.evaluation.scores import Scores, labels_json, score
 from labelveil.feature_party.evaluation.true_labels import true_errors
 from labelveil.feature_party.join.key_secrets import secrets_of_releases
-from labelveil.feature_party.model.model import Model, threads_for
+from labelveil.feature_party.model.model import Model
 from labelveil.feature_party.model.several_labels import LabelModels, label_files
 from labelveil.feature_party.pipeline.learning import Learning
 from labelveil.feature_party.pipeline.predicting import write_metrics
@@ -46,6 +46,7 @@ from labelveil.feature_party.report import (
     write_report,
 )
 from labelveil.feature_party.tables import collect_table, file_of, scan_table
+from labelveil.feature_party.threads import threads_for
 
 
 @dataclass(eq=False)

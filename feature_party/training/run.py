@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from threading import Event
 
 import numpy as np
 import torch
@@ -30,11 +28,12 @@ from labelveil.feature_party.learning.problem import Codes
 from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.model.encoding import Encoder
 from labelveil.feature_party.model.facts import ModelFacts
-from labelveil.feature_party.model.model import Expert, Model, at_once, threads_for
+from labelveil.feature_party.model.model import Expert, Model
 from labelveil.feature_party.model.network import NetworkShape
 from labelveil.feature_party.model.reach import Reach
 from labelveil.feature_party.schema import Stated
 from labelveil.feature_party.tables import SOURCE
+from labelveil.feature_party.threads import at_once, side_by_side, threads_for
 from labelveil.feature_party.training.batches import group_size
 from labelveil.feature_party.training.events import Events, TrainingSetup
 from labelveil.feature_party.training.fitting import EpochRecord, Fitter
@@ -182,15 +181,10 @@ class _Run:
         if several or not likeliest or at_once() < 2:
             networks = self._fit(plain)
             return networks, [each for law in likeliest for each in self._boosted(law)]
-        unwanted = Event()
-        with ThreadPoolExecutor(1) as thread:
-            fitted = thread.submit(self._fit, plain, unwanted=unwanted)
-            try:
-                trees = [each for law in likeliest for each in self._boosted(law)]
-                return fitted.result(), trees
-            except BaseException:  # an interrupt, too, is not to wait for networks
-                unwanted.set()
-                raise
+        with side_by_side() as (threads, go_on):
+            fitted = threads.submit(self._fit, plain, after_epoch=go_on)
+            trees = [each for law in likeliest for each in self._boosted(law)]
+            return fitted.result(), trees
 
     def _with_flexible(self, mixture: Mixture, rivals: Sequence[Candidate]) -> Mixture:
         """Train rivals, all members only if the first ones are ahead on the rows they left out.
@@ -295,10 +289,10 @@ class _Run:
         candidates: Sequence[Candidate],
         some: range | None = None,
         beat: float = math.inf,
-        unwanted: Event | None = None,
+        after_epoch: Callable[[], object] = lambda: None,
     ) -> list[Trained]:
         """Train networks, all laws on the same hidden layers; or some members alone, to ``beat``
-        a loss if they are the first. It ends after an epoch once they are ``unwanted``."""
+        a loss if they are the first."""
         law = self._law if self.device.type == "cpu" else self._objective
         laws = [law(candidate) for candidate in candidates]
         objective = laws[0] if len(laws) == 1 else SharedObjective(laws)
@@ -316,8 +310,7 @@ class _Run:
         keep = setup.folder if self.section.checkpoint else None
 
         def on_epoch(record: EpochRecord) -> None:
-            if unwanted is not None and unwanted.is_set():
-                raise CancelledError
+            after_epoch()
             if setup.on_epoch is not None:
                 setup.on_epoch(name, record)
 

@@ -25,8 +25,8 @@ from labelveil.common.arrays import Floats
 from labelveil.common.errors import ConfigError
 from labelveil.feature_party.learning.derivatives import Derivatives, row_blocks
 from labelveil.feature_party.learning.objectives import LikelihoodObjective
-from labelveil.feature_party.model.model import at_once
 from labelveil.feature_party.model.trees import Trees, TreesShape
+from labelveil.feature_party.threads import at_once
 from labelveil.feature_party.training.fitting import EpochRecord, Fit
 from labelveil.feature_party.training.folds import FoldedRows
 

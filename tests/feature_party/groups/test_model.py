@@ -106,3 +106,17 @@ def test_groups_of_no_event_whose_noise_is_nothing_are_learned_from() -> None:
     model = SumsModel.fit(table, [answer])
     missed = model.distributions(model.encoder.encode(table)).points - labels
     assert np.mean(missed**2) < 0.2 * labels.var()
+
+
+def test_ridges_that_are_fitted_side_by_side_are_those_of_one_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    question = lv.ask_groups(TABLE, lower=0, upper=10, epsilon=8)
+    answer = lv.group_sums(10.0 * (WORKERS > 0), question, epsilon=8)
+    found = []
+    for cores in (1, 4):
+        monkeypatch.setattr("labelveil.feature_party.threads.THREADS", cores)
+        model = SumsModel.fit(TABLE, [answer])
+        found.append([(ridge.gain, *ridge.coefficients.tolist()) for ridge in model.ridges])
+    assert found[0] == found[1]
+    assert len({each[0] for each in found[0]}) == 4  # each with features of its own

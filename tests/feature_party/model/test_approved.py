@@ -17,13 +17,14 @@ from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.model.columns import columns, quantile
 from labelveil.feature_party.model.drift import ColumnDrift, DriftCounts
 from labelveil.feature_party.model.encoding import ColumnShares, Encoder
-from labelveil.feature_party.model.model import _same_folds, threads_for
+from labelveil.feature_party.model.model import _same_folds
 from labelveil.feature_party.model.network import Dropout, Ensemble, NetworkShape
 from labelveil.feature_party.model.prediction import predict_file
 from labelveil.feature_party.model.reach import Reach
 from labelveil.feature_party.model.several_labels import LabelModels, label_files, label_folders
 from labelveil.feature_party.model.trees import TreesShape
 from labelveil.feature_party.schema import Stated
+from labelveil.feature_party.threads import threads_for
 from tests.approved import approved
 
 torch = pytest.importorskip("torch")

@@ -28,11 +28,12 @@ from labelveil.feature_party.learning.mixing import Gain
 from labelveil.feature_party.learning.objectives import LikelihoodObjective
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.learning.support import Support
-from labelveil.feature_party.model.model import Model, threads_for
+from labelveil.feature_party.model.model import Model
 from labelveil.feature_party.model.network import Ensemble
 from labelveil.feature_party.model.prediction import predict_file
 from labelveil.feature_party.model.several_labels import LabelModels
 from labelveil.feature_party.model.trees import Trees
+from labelveil.feature_party.threads import threads_for
 from labelveil.feature_party.training import run, trees
 from labelveil.feature_party.training.fitting import EpochRecord, Fit, out_of_reach
 from labelveil.feature_party.training.folds import FoldedRows
@@ -165,7 +166,7 @@ def test_trees_as_tensors_are_those_of_lightgbm(
     np.testing.assert_allclose(found, wanted, atol=1e-9)
 
 
-THREADS = "labelveil.feature_party.model.model.THREADS"
+THREADS = "labelveil.feature_party.threads.THREADS"
 
 
 @pytest.mark.parametrize("learner", ["trees", "auto"])
@@ -300,7 +301,7 @@ def test_few_rows_are_predicted_by_one_thread(
         assert {*threads} == {1}
         assert torch.get_num_threads() == 2
         threads.clear()
-        monkeypatch.setattr("labelveil.feature_party.model.model._FEW_ROWS", ROWS - 1)
+        monkeypatch.setattr("labelveil.feature_party.threads._FEW_ROWS", ROWS - 1)
         predict_file(model, features, tmp_path / "many.parquet")
     assert {*threads} == {2}
     few, many = (pl.read_parquet(tmp_path / f"{name}.parquet") for name in ("few", "many"))

@@ -154,12 +154,19 @@ def hit_probability(
     """The largest q for which Definition 2.1 can be met by two laws; 1 if they are equal.
 
     ``law`` and ``neighbour`` are (n,) probabilities of the outcomes, ``target`` has the indices of
-    those in T. Raises ``PrivacyError`` if the laws are not ε-close, so that
-    nothing can be decomposed.
+    those in T. Raises ``PrivacyError`` if they are no two distributions of as many outcomes, or not
+    ε-close, so that nothing can be decomposed.
     """
-    laws = np.asarray([law, neighbour], dtype=np.float64)
+    law, neighbour = np.asarray(law, dtype=np.float64), np.asarray(neighbour, dtype=np.float64)
+    if law.ndim != 1 or law.shape != neighbour.shape:
+        raise PrivacyError(f"laws of shapes {law.shape} and {neighbour.shape} must be two vectors")
+    for each in (law, neighbour):
+        total = float(each.sum())
+        if not (each >= 0).all() or not math.isclose(total, 1.0, abs_tol=1e-9):
+            raise PrivacyError(f"the laws' probabilities must be >= 0 and sum to 1, not {total:g}")
+    laws = np.stack([law, neighbour])
     low, high = laws.min(axis=0), laws.max(axis=0)
-    if laws.ndim != 2 or np.any(high > low * math.exp(epsilon) * (1 + 1e-12)):
+    if np.any(high > low * math.exp(epsilon) * (1 + 1e-12)):
         raise PrivacyError(f"the two laws are not within a factor of e^{epsilon:g} of each other")
     hit = np.isin(np.arange(low.size), list(target))
     # 1 − p, written without cancellation: what each outcome keeps beside its common part

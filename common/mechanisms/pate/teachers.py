@@ -114,7 +114,7 @@ def class_votes(teachers: Sequence[Estimator], queries: ArrayLike, classes: int)
     rows = np.arange(len(x))
     for teacher in teachers:
         votes = np.asarray(teacher.predict(x)).astype(np.int64)
-        if votes.shape != (len(x),) or votes.min() < 0 or votes.max() >= classes:
+        if votes.shape != (len(x),) or ((votes < 0) | (votes >= classes)).any():
             raise DataError(
                 f"a teacher voted outside the classes 0 … {classes - 1}; encode labels as integers"
             )

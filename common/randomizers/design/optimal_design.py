@@ -349,8 +349,8 @@ def build_optimal_design(
 
     The row count, 20,000 if it is None, sets the effective sample size. The grid is rounded to
     ``points`` knots, 2 … 64; features are taken to explain the share ``explained`` of the variance
-    of the label's normal score, in 0 … 1; uniform randomized thresholds get ``threshold_share`` of
-    the events, 0 … 0.9, None chooses it.
+    of the label's normal score, in 0 … 1 without the ends; uniform randomized thresholds get
+    ``threshold_share`` of the events, 0 … 0.9, None chooses it.
     """
     if not 2 <= points <= 64:
         raise ConfigError(f"points={points} must lie in 2 … 64")

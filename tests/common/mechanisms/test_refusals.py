@@ -132,7 +132,11 @@ REFUSED: Sequence[Refused] = [
     (lambda: NoisySums(asked(), F(401, 10)), PrivacyError, r"must lie in \(0, 40\]"),
     (lambda: group_sums([1.0, 2.0], asked(), epsilon=1.0), DataError, "about 3 events"),
     (lambda: hit_probability([[0.5, 0.5]], [[0.5, 0.5]], [0], 1.0), PrivacyError, "laws"),
-    (lambda: hit_probability([0.8, 0.2], [0.2, 0.8], [0], 1.0), PrivacyError, "laws"),
+    (lambda: hit_probability([0.8, 0.2], [0.2, 0.8], [0], 1.0), PrivacyError, "two laws are not"),
+    (lambda: hit_probability([0.5, 0.5], [1.0], [0], 1.0), PrivacyError, "must be two vectors"),
+    (lambda: hit_probability([-0.1, 1.1], [-0.1, 1.1], [0], 1.0), PrivacyError, ">= 0 and sum to"),
+    (lambda: hit_probability([0.5, 0.6], [0.5, 0.5], [0], 1.0), PrivacyError, "to 1, not 1.1"),
+    (lambda: hit_probability([np.nan, 0.5], [0.5, 0.5], [0], 1.0), PrivacyError, "to 1, not nan"),
     (
         lambda: GradientSteps(100, 10, 10**6, scale=F(2**20)).grid(3),
         ConfigError,

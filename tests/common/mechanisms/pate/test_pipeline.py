@@ -106,6 +106,7 @@ def test_poor_shards_still_vote() -> None:
         DecisionTreeClassifier, x, np.array([2, 2, 1, 1]), [empty, np.array([0])]
     )
     assert class_votes(teachers, x, 3).tolist() == [[1, 0, 1]] * 4
+    assert class_votes(teachers, x[:0], 3).shape == (0, 3)
     with pytest.raises(DataError, match="outside the classes"):
         class_votes(teachers, x, 2)
     with pytest.raises(DataError, match="as many"):

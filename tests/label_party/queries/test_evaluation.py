@@ -28,6 +28,7 @@ from labelveil.common.wire.label_release_pb2 import DescribeReleaseResponse
 from labelveil.label_party.config.sections import EvaluationSection
 from labelveil.label_party.queries import evaluation
 from labelveil.label_party.queries.evaluation import Evaluation, Session
+from labelveil.label_party.server.catalog import Catalog
 from labelveil.label_party.server.run import running
 from labelveil.label_party.store.entries import EVALUATION, Answer, Charge, Purchase
 from labelveil.label_party.store.ledger import Ledger, LedgerError
@@ -676,3 +677,38 @@ def test_a_session_on_other_terms_is_another(
 
     (said,) = order().differences(order(**changed))  # type: ignore[arg-type]
     assert said.startswith(f"{term} was ")
+
+
+def test_each_of_two_labels_is_compared_by_its_own_truth(party: Party) -> None:
+    numbers, yes = np.arange(EVENTS) % 4 * 1.0, np.arange(EVENTS) % 7 == 0
+    keys = [f"event-{i}" for i in range(EVENTS)]
+    party.write_labels({"key": keys, "count": numbers, "yes": yes.astype(int)})
+    path = party.folder / "label_party.toml"
+    text = path.read_text()
+    domain, privacy, randomizer = map(text.index, ("[domain]", "[privacy]", "[randomizer]"))
+    rest = text[randomizer:].split("\n", 2)[2]  # but for its name
+    path.write_text(
+        text[:domain]
+        + '[[label]]\nname = "count"\nkind = "count"\nlower = 0\nupper = 3\n'
+        + '[[label]]\nname = "yes"\nkind = "binary"\n'
+        + text[privacy:randomizer]
+        + rest
+    )
+    assert party.release(**RELEASED).code == 0
+    offered = {name: value for name, value in OFFERED.items() if "largest_loss" not in name}
+    config = party.config(**offered)
+    store = Store(party.store)
+    release = Catalog(store).find("labels", "1")
+    assert release is not None
+    secret = read_secret(party.folder / "join.key")
+    hashed = hash_keys(pl.Series(keys), secret)
+    place = {hashed[16 * i : 16 * i + 16]: i for i in range(EVENTS)}
+    sent, _ = release.read(0, release.rows)
+    order = [place[sent[at : at + 16]] for at in range(0, len(sent), 16)]
+    questions = Evaluation(config, store)
+    for label, truth in (("count", numbers[order]), ("yes", yes[order] * 1.0)):
+        points, shares = release.manifest.marginal(label)
+        constant = float(points @ shares)
+        gain = np.mean((constant - truth) ** 2)  # predictions are the truth
+        answer = questions.ask(release, label, truth)
+        assert answer.value == pytest.approx(gain, abs=12 * answer.noise_scale), label

@@ -458,6 +458,8 @@ def test_strata_are_counted_before_anything_is_released(party: Party) -> None:
     said = "At ε = 4 events are sent in 3 strata: Bonn (301), Ulm (250), all others (40)."
     assert three == said
     assert strata_notes(party.config(), [1.0]) == []
+    (party.folder / "t.txt").write_text("Ulm\nBonn\nKiel\n")  # no event is of another
+    assert rows_of_values(config, stratum_column(config.strata)).tolist() == [301, 40, 250, 0]
 
 
 @pytest.mark.parametrize(

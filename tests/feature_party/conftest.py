@@ -43,7 +43,7 @@ PIECES = {
 }
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def small_pieces() -> Iterator[None]:
     """Let what is done piece by piece need several in every test, and a last one that is shorter:
     a test's few rows would be one piece, and a piece that is forgotten seen by none."""

@@ -75,7 +75,7 @@ def test_labels_of_all_records_of_a_user_are_paid_for() -> None:
 @pytest.mark.parametrize(
     "given", [{}, {"prior_share": 0.01}, {"unit": "user", "max_records_per_user": 3}]
 )
-@pytest.mark.parametrize("way", ["separate", "split"])
+@pytest.mark.parametrize("way", one_in(2, ["separate", "split"]))
 def test_what_is_judged_is_what_a_release_would_spend(way: Division, given: dict[str, Any]) -> None:
     config = configured(RETURNED, AMOUNT)
     privacy = config.privacy.model_copy(update={"division": way} | given)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -51,6 +52,8 @@ from labelveil.feature_party.training.settings import (
     resolve_pieces,
     resolve_settings,
 )
+
+T = TypeVar("T")
 
 _MANY_LABELS = 2000.0
 """True labels' worth that laws of many parameters are tried for: with fewer none was taken up."""
@@ -148,11 +151,9 @@ class _Run:
 
     def _mixture(self) -> Mixture:
         """Train the candidates that may win, and mix them by their out-of-fold losses."""
-        (plain, flexible), quick = self._candidates(), self._quick
-        alone = quick is not None and self.workers.first
-        linear = self.workers.from_first(quick.linear(plain) if quick and alone else [])
-        likeliest = quick.likeliest(plain, linear) if quick else []
-        networks, first = self._networks_and_trees(plain, likeliest[:1])
+        plain, flexible = self._candidates()
+        networks, quick = self._beside_networks(plain, lambda: self._quick_ones(plain))
+        linear, likeliest, first = quick
         # the first keeps its share however far it is behind: of few values, the fewest parameters
         trained, mixture = linear + networks if self.support.discrete else networks + linear, None
         for law in likeliest:
@@ -171,20 +172,33 @@ class _Run:
             self._drop_tables()
         return mixture
 
-    def _networks_and_trees(
-        self, plain: Sequence[Candidate], likeliest: Sequence[Candidate]
-    ) -> tuple[list[Trained], list[Trained]]:
-        """Networks for all laws, and trees for the likeliest: side by side where a core is free."""
+    def _quick_ones(
+        self, plain: Sequence[Candidate]
+    ) -> tuple[list[Trained], list[Candidate], list[Trained]]:
+        """Linear models of all laws, those that are likeliest by these, and trees of the first."""
+        quick = self._quick
+        if quick is None:
+            return [], [], []
+        linear = self.workers.from_first(quick.linear(plain) if self.workers.first else [])
+        likeliest = quick.likeliest(plain, linear)
+        return linear, likeliest, [each for law in likeliest[:1] for each in self._boosted(law)]
+
+    def _beside_networks(
+        self, plain: Sequence[Candidate], meanwhile: Callable[[], T]
+    ) -> tuple[list[Trained], T]:
+        """Networks for all laws, and what is done meanwhile: side by side where a core is free."""
         if self.section.learner not in ("auto", "networks"):
-            return [], [each for law in likeliest for each in self._boosted(law)]
+            return [], meanwhile()
         several = self.workers.size > 1 or self.device.type != "cpu"
-        if several or not likeliest or at_once() < 2:
-            networks = self._fit(plain)
-            return networks, [each for law in likeliest for each in self._boosted(law)]
+        if several or self._quick is None or at_once() < 2:
+            return self._fit(plain), meanwhile()
+        for law in map(self._law, plain):
+            if isinstance(law, LikelihoodObjective):
+                law.table()  # made once, before two threads ask for it
         with side_by_side() as (threads, go_on):
-            fitted = threads.submit(self._fit, plain, after_epoch=go_on)
-            trees = [each for law in likeliest for each in self._boosted(law)]
-            return fitted.result(), trees
+            networks = threads.submit(self._fit, plain, after_epoch=go_on)
+            done = meanwhile()
+            return networks.result(), done
 
     def _with_flexible(self, mixture: Mixture, rivals: Sequence[Candidate]) -> Mixture:
         """Train rivals, all members only if the first ones are ahead on the rows they left out.

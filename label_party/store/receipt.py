@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from labelveil.common.console import warn
 from labelveil.common.errors import LabelveilError, listed
 from labelveil.common.files import PUBLIC, appearing
 from labelveil.label_party.config.sections import LabelPartyConfig
@@ -61,6 +60,8 @@ def checked(path: Path, config: LabelPartyConfig) -> Iterator[None]:
                 )
             elsewhere.append(os.path.normpath(known.path.parent / name))
     if elsewhere:
+        from labelveil.common.console import warn  # of rich, which most commands need not
+
         warn(
             f"store {store.directory} has no ledger yet, and one that begins there counts nothing"
             f" that other configurations beside {path} spent from {listed(sorted(set(elsewhere)))};"

@@ -60,7 +60,7 @@ def checked(path: Path, config: LabelPartyConfig) -> Iterator[None]:
                 )
             elsewhere.append(os.path.normpath(known.path.parent / name))
     if elsewhere:
-        from labelveil.common.console import warn  # of rich, which most commands need not
+        from labelveil.common.console import warn  # slow to import, rarely needed
 
         warn(
             f"store {store.directory} has no ledger yet, and one that begins there counts nothing"

@@ -107,19 +107,19 @@ class Unseen:
 def unseen(model: Model, events: Events) -> Unseen:
     """Predict the holdout, and the training rows too where they are in memory.
 
-    ``DataError`` if too few are held out, or no cell of a column in memory is what the model was
-    trained with.
+    ``DataError`` if too few are held out, or no cell of a column is what the model was trained
+    with, in memory or, of shards, among those held out.
     """
     if events.holdout.size < 2:
         raise DataError(
             f"{events.holdout.size} held-out events cannot be scored; raise [training] holdout"
         )
     table, codes = events.held_out()
+    check_cells(model.encoder, events.table if isinstance(events, Prepared) else table)
     predicted = [model.distributions(model.encoder.encode(table))]
     tables, labels, matched = [table], [codes], [events.holdout]
     folds, alone = [(np.arange(len(table)), slice(None))], []
     if isinstance(events, Prepared):
-        check_cells(model.encoder, events.table)
         few = model.encoder.encode(table[:_COMPARED])
         for members, fold in _folds(model):
             rows = events.training_of(fold)

@@ -50,8 +50,13 @@ def test_each_fold_is_predicted_by_those_who_left_it_out(learner: str, tmp_path:
 
     table, column = pl.read_parquet(world.features), model.encoder.numeric[0].name
     table.with_columns(pl.lit("many").alias(column)).write_parquet(world.features)
-    with pytest.raises(DataError, match=rf"^column '{column}' holds no number in any of 800 cells"):
-        unseen(model, prepare(world.directory, world.features, config))
+    update = {"shards": str(tmp_path / "shards")}
+    streamed = config.model_copy(update={"training": config.training.model_copy(update=update)})
+    for settings, cells in ((config, 800), (streamed, events.holdout.size)):
+        with pytest.raises(
+            DataError, match=rf"^column '{column}' holds no number in any of {cells} c"
+        ):
+            unseen(model, prepare(world.directory, world.features, settings))
 
 
 def test_one_event_is_too_few() -> None:

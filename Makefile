@@ -100,6 +100,10 @@ ROOM ?=
 mutants: $(STAMP) ## Make small faults, and list those that no test notices (hours for 400)
 	$(PYTHON) -m tests.mutants --seed $(SEED) --count $(COUNT) $(addprefix --room ,$(ROOM))
 
+.PHONY: unvaried
+unvaried: $(STAMP) ## Run the quick tests, and list operations whose outcomes they never vary
+	$(PYTHON) -m tests.mutants.unvaried $(addprefix --room ,$(ROOM))
+
 .PHONY: check
 check: $(STAMP) check-wire ## Check format, lint, types and the generated stubs; advise on sizes
 	$(BIN)/ruff format --check .

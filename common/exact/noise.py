@@ -31,18 +31,24 @@ def uniform_below(bound: int | Integers, size: int, source: WordSource) -> Integ
 
     The bound is one for all, or (size,) of them.
     """
-    bounds = np.asarray(bound)
-    if bounds.size and not 1 <= bounds.min() <= bounds.max() <= _MAX_BOUND:
+    one = not isinstance(bound, np.ndarray)  # numbers of Python's cost a tenth of arrays of one
+    least, most = (bound, bound) if one else (bound.min(initial=1), bound.max(initial=1))
+    if not 1 <= least <= most <= _MAX_BOUND:
         raise ValueError(f"bound={bound} must lie in 1 … 2**62")
-    bounds = bounds.astype(np.uint64)
     # the last word of the last whole run of 0 … bound - 1: 2**64 - 1 - (2**64 mod bound)
-    last = _LAST_WORD - (_LAST_WORD % bounds + np.uint64(1)) % bounds
-    words = source.take(size).copy()
-    rejected = np.flatnonzero(words > last)
+    if one:
+        bounds, last = np.uint64(bound), np.uint64(_WORD - 1 - _WORD % int(bound))
+    else:
+        bounds = bound.astype(np.uint64)
+        last = _LAST_WORD - (_LAST_WORD % bounds + np.uint64(1)) % bounds
+    words = source.take(size)
+    (rejected,) = (words > last).nonzero()
+    if rejected.size:
+        words = words.copy()
     while rejected.size:
         words[rejected] = source.take(rejected.size)
         rejected = rejected[words[rejected] > np.broadcast_to(last, words.shape)[rejected]]
-    return np.asarray(words % bounds, dtype=np.int64)
+    return (words % bounds).astype(np.int64)
 
 
 def _of(numbers: int | Integers, places: Indices) -> int | Integers:
@@ -94,13 +100,13 @@ def _alternating(size: int, toss: Callable[[Indices, int], Booleans]) -> Boolean
 
     ``toss`` gets the entries that are still undecided, and the number k of their coin.
     """
-    trials = np.ones(size, dtype=np.int64)
+    odd = np.ones(size, dtype=np.bool_)
     active, k = np.arange(size), 1
     while active.size:
         active = active[toss(active, k)]
-        trials[active] += 1
         k += 1
-    return np.asarray(trials % 2 == 1)
+        odd[active] = k % 2 == 1
+    return odd
 
 
 def discrete_laplace(scale: Fraction, size: int, source: WordSource) -> Integers:

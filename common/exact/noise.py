@@ -31,16 +31,16 @@ def uniform_below(bound: int | Integers, size: int, source: WordSource) -> Integ
 
     The bound is one for all, or (size,) of them.
     """
-    one = not isinstance(bound, np.ndarray)  # numbers of Python's cost a tenth of arrays of one
-    least, most = (bound, bound) if one else (bound.min(initial=1), bound.max(initial=1))
+    if isinstance(bound, np.ndarray):
+        least, most = int(bound.min(initial=1)), int(bound.max(initial=1))
+    else:
+        least = most = bound
     if not 1 <= least <= most <= _MAX_BOUND:
         raise ValueError(f"bound={bound} must lie in 1 … 2**62")
+    # a number costs a tenth of what an array of one does
+    bounds = bound.astype(np.uint64) if isinstance(bound, np.ndarray) else np.uint64(bound)
     # the last word of the last whole run of 0 … bound - 1: 2**64 - 1 - (2**64 mod bound)
-    if one:
-        bounds, last = np.uint64(bound), np.uint64(_WORD - 1 - _WORD % int(bound))
-    else:
-        bounds = bound.astype(np.uint64)
-        last = _LAST_WORD - (_LAST_WORD % bounds + np.uint64(1)) % bounds
+    last = _LAST_WORD - (_LAST_WORD % bounds + np.uint64(1)) % bounds
     words = source.take(size)
     (rejected,) = (words > last).nonzero()
     if rejected.size:

@@ -165,9 +165,15 @@ def test_distances_to_the_highest_score_are_those_of_whole_numbers(scores: list[
     assert choice._behind(np.array(scores)).tolist() == [max(scores) - each for each in scores]
 
 
-def test_the_draw_falls_back_where_floats_do_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "_SUM_ERROR", 0.6)
+@pytest.mark.parametrize(("constant", "error"), [("_SUM_ERROR", 0.6), ("_STEP_ERROR", 0.2)])
+def test_the_draw_falls_back_where_floats_do_not_know(
+    constant: str, error: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scores = np.array([3, 1, 0, 3])
+    plain = np.array(scores), [1, 1, 1, 1], Fraction(7, 10)
+    assert in_floats(*plain, Tape(LAST // 4)) is not None
+    monkeypatch.setattr(choice, constant, error)
+    assert in_floats(*plain, Tape(LAST // 4)) is None
     law = dict(enumerate(laws.softmax([0.7 * s for s in scores.tolist()]).tolist()))
 
     def draw(entropy: Entropy) -> int:
@@ -184,6 +190,7 @@ def test_scores_of_any_size() -> None:
     assert choice.exponential_choice(ends, Fraction(1, 2), source) == 1
     assert choice.permute_and_flip(ends, Fraction(12345678901, 2**48), source) == 1
     assert choice.permute_and_flip(np.array([0, 10**12]), Fraction(1, 2), source) == 1
+    assert choice.permute_and_flip(np.array([0, 1]), Fraction(5000, 7), source) == 1
     assert choice.exponential_peeling(np.array([5, 0, 9]), Fraction(60), 3, source).tolist() == [
         2,
         0,

@@ -100,6 +100,5 @@ class NoisyMax:
         if self.law == Law.LAPLACE:
             noise = discrete_laplace(1 / rate, utilities.size, source)
             return int(np.argmax(utilities + noise * denominator))
-        if self.law == Law.EXPONENTIAL:
-            return permute_and_flip(utilities, rate / denominator, source)
-        return exponential_choice(utilities, rate / denominator, source)
+        choose = permute_and_flip if self.law == Law.EXPONENTIAL else exponential_choice
+        return choose(utilities, rate / denominator, source)

@@ -136,6 +136,17 @@ def test_floats_decide_almost_always(name: str) -> None:
     assert sum(one is not None for one in decided) > 0.99 * len(decided)
 
 
+@pytest.mark.parametrize(("digits", "error"), [(1, 1e-9), (50_000, 7.54e-9)])
+def test_the_interval_grows_with_the_logarithms(digits: int, error: float) -> None:
+    """By 8 times 2^-49 of the sums of those that count: twice 2 ln(10^50000), here."""
+    far = round(digits * math.log(10))
+    share = 1 / (1 + math.exp(far - digits * math.log(10)))
+    given = np.array([0, far]), [10**digits, 1], Fraction(1)
+    for beyond, decided in ((0.9 * error, [None, None]), (1.1 * error, [0, 1])):
+        words = (int((share - beyond) * 2**64), int((share + beyond) * 2**64))
+        assert [in_floats(*given, Tape(word)) for word in words] == decided
+
+
 def test_an_undecided_word_is_resolved_by_more_digits() -> None:
     """A boundary at exactly one half: the word 2^63 decides, the word just below needs the rest."""
     halves = [Fraction(1)] * 2
@@ -190,7 +201,8 @@ def test_scores_of_any_size() -> None:
     assert choice.exponential_choice(ends, Fraction(1, 2), source) == 1
     assert choice.permute_and_flip(ends, Fraction(12345678901, 2**48), source) == 1
     assert choice.permute_and_flip(np.array([0, 10**12]), Fraction(1, 2), source) == 1
-    assert choice.permute_and_flip(np.array([0, 1]), Fraction(5000, 7), source) == 1
+    steep = [choice.permute_and_flip(np.array([0, 1]), Fraction(500, 7), source) for _ in range(30)]
+    assert steep == [1] * 30
     assert choice.exponential_peeling(np.array([5, 0, 9]), Fraction(60), 3, source).tolist() == [
         2,
         0,

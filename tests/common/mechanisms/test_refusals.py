@@ -101,6 +101,8 @@ REFUSED: Sequence[Refused] = [
     (lambda: asked(half_widths=np.array([1, 6])), ConfigError, "half-widths from 1 to 6"),
     (lambda: asked(offsets=np.array([6])), ConfigError, "offsets from 6 to 6"),
     (lambda: asked(offsets=np.array([-1])), ConfigError, "offsets from -1 to -1"),
+    (lambda: asked(offsets=np.zeros(0, dtype=int)), ConfigError, "offsets of shape"),
+    (lambda: asked(half_widths=np.zeros(0, dtype=int)), ConfigError, "0 groups of 3 events"),
     (lambda: asked(offsets=np.array([0, 1])), ConfigError, "levels say which"),
     (lambda: asked(levels=np.zeros(3, dtype=int)), ConfigError, "levels say which"),
     (

@@ -22,7 +22,7 @@ from labelveil.common.mechanisms.group_sums.question import MOST_LEVELS, MOST_WE
 from labelveil.common.mechanisms.interactive.targets import hit_probability
 from labelveil.common.mechanisms.pate.gnmax import checked_votes
 from labelveil.common.mechanisms.pate.multi_label import ClippedVote, Norm
-from labelveil.common.mechanisms.pate.teachers import class_votes
+from labelveil.common.mechanisms.pate.teachers import class_votes, label_votes
 from labelveil.common.mechanisms.synthesis import Domain, LinearQueries, Marginals
 from tests.refusals import check_refused
 
@@ -196,3 +196,5 @@ def test_what_lies_at_the_bounds_is_taken() -> None:
     assert checked_votes(np.zeros((0, 2))).shape == (0, 2)
     assert NoisySums(asked(), F(40)).epsilon == 40
     assert class_votes([voting(0, 1)], [[0.0], [1.0]], 2).tolist() == [[1, 0], [0, 1]]
+    sure = [SimpleNamespace(predict=lambda x: np.array([[0.5, 0.51]]))]
+    assert label_votes(sure, [[0.0]]).tolist() == [[[False, True]]]  # type: ignore[arg-type]

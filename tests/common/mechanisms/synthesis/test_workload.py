@@ -72,7 +72,9 @@ def test_records_lie_where_the_weights_are() -> None:
 def test_errors_are_shares_of_records_whatever_the_scale() -> None:
     queries = LinearQueries(np.array([[0, 3, 5, 1], [5, 2, 2, 0]]), scale=5)
     table = np.array([2, 1, 0, 1])  # 4 records, so that 4/20 of an answer are a fifth
-    assert errors(queries, table, np.add(queries.answers(table), [4, -2])) == pytest.approx((0.2, 0.15))
+    assert errors(queries, table, np.add(queries.answers(table), [4, -2])) == pytest.approx(
+        (0.2, 0.15)
+    )
 
 
 @pytest.mark.parametrize("cells", [1024, 1025])

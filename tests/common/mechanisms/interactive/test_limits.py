@@ -216,7 +216,7 @@ def test_terms_fit_the_budget_and_one_hit_more_does_not() -> None:
     assert largest_call_epsilon(exactly, F(1, 10**6), 5, grain=10) == F(1, 10)
     assert largest_call_epsilon(1.5 / 1024, F(1, 2), 1) == F(1, 1024)
     # calls of ε above 40, of which there are none, are not tried
-    assert largest_call_epsilon(99, F(1, 2), 1, grain=2) == F(7, 2)
+    assert largest_call_epsilon(99, F(1, 2), 1, lambda each: Target(each, ONE), 2) == F(79, 2)
     with pytest.raises(PrivacyError, match="more than 3 hits fit"):
         most_hits(9.0, F(1, 10**6), target, 3)
     largest = largest_call_epsilon(2.0, F(1, 10**6), 5)

@@ -133,7 +133,7 @@ class FiniteChannel:
         if BETWEEN in index[[0, -1]]:
             raise PrivacyError("the first and the last input need rows of their own")
         # a row without a single word sums to 0, not to 2**64; with one output that stands for all
-        if d > 1 and not table.min(axis=0).all():
+        if d > 1 and not table.all():
             raise PrivacyError(
                 f"output {int(table.min(axis=0).argmin())} has weight 0 for some label: its ε would"
                 " be infinite (or, if it is 0 for every label, the output is superfluous)"

@@ -14,9 +14,9 @@ a few units in the last place. Masses ``exp(a_i − A)`` are taken relative to t
 of logarithm A, so that none of those that count is subnormal, whatever weights and scores are.
 Those with ``a_i + η_i < A − 700`` are left out, which is an absolute error of n e^-699 at most;
 the others are right to a factor ``1 ± 3η``, η the sum of the largest of their η_i and that of A, as
-long as η < 1/4 (otherwise only more digits decide). A float sum of n < 2^40 positive numbers
-is right to ``n 2^-52`` of itself. A cumulative share is a quotient of two such sums, hence off by
-less than ``max(1e-9, n 2^-50) + 8η``, and that is the interval around it.
+long as η < 1/4. A float sum of n < 2^40 positive numbers is right to ``n 2^-52`` of itself. A
+cumulative share is a quotient of two such sums, hence off by less than ``max(1e-9, n 2^-50) + 8η``,
+and that is the interval around it: from η = 1/8 on it holds every share, and decides nothing.
 
 *More digits.* Products are bounded from both sides by decimal arithmetic, rounded outwards, and
 then by integers in a unit that lies those digits below the largest of them. An integer bound of one
@@ -141,8 +141,6 @@ def _decided_in_floats(
     products -= products[top]
     counted = products + errors >= _NEGLIGIBLE
     error = float(errors[counted].max() + errors[top])
-    if not error < 0.25:
-        return None
     cumulative = np.cumsum(np.where(counted, np.exp(products), 0.0))
     cumulative /= cumulative[-1]
     # the word decides only where no true cumulative weight can lie within its interval
@@ -150,7 +148,7 @@ def _decided_in_floats(
     low, high = word / _WORD - interval, (word + 1) / _WORD + interval
     first = int(np.searchsorted(cumulative, low, side="right"))
     last = len(weights) - 1
-    return first if first <= last and (first == last or high <= cumulative[first]) else None
+    return first if first == last or high <= cumulative[first] else None
 
 
 def _draw_slowly(

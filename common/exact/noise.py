@@ -32,7 +32,7 @@ def uniform_below(bound: int | Integers, size: int, source: WordSource) -> Integ
     The bound is one for all, or (size,) of them.
     """
     if isinstance(bound, np.ndarray):
-        least, most = int(bound.min(initial=1)), int(bound.max(initial=1))
+        least, most = int(bound.min()), int(bound.max())
     else:
         least = most = bound
     if not 1 <= least <= most <= _MAX_BOUND:
@@ -65,7 +65,7 @@ def bernoulli_exp(
     integers of any size; the denominator that they share is 1 … 2**48.
     """
     heads = np.ones(numerators.shape, dtype=np.bool_)
-    if not 1 <= denominator <= _MAX_TERM or (numerators.size and numerators.min() < 0):
+    if not 1 <= denominator <= _MAX_TERM or numerators.min() < 0:
         raise ValueError(f"numerators must be >= 0 and denominator={denominator} in 1 … 2**48")
     whole = numerators // denominator
     alive = np.flatnonzero(whole > 0)
@@ -130,7 +130,7 @@ def discrete_laplace_each(numerators: Integers, denominator: int, source: WordSo
 
     All of them lie in 1 … 2**48.
     """
-    least, most = (int(numerators.min()), int(numerators.max())) if numerators.size else (1, 1)
+    least, most = int(numerators.min()), int(numerators.max())
     if not (1 <= least <= most <= _MAX_TERM and 1 <= denominator <= _MAX_TERM):
         raise ValueError(
             f"numerators from {least} to {most}, and denominator={denominator}, must lie in 1 …"
@@ -216,14 +216,11 @@ def _coins_exp(exponent: Fraction, size: int, source: WordSource) -> Booleans:
 
 
 def _bernoulli_fraction(probability: Fraction, size: int, source: WordSource) -> Booleans:
-    """Flip coins of any rational probability: compare binary digits 64 at a time, lazily."""
+    """Flip coins of a rational probability < 1: compare binary digits 64 at a time, lazily."""
     heads = np.zeros(size, dtype=np.bool_)
     active = np.arange(size)
     rest = probability
     while active.size and rest > 0:
-        if rest >= 1:
-            heads[active] = True
-            break
         digit, rest = divmod(rest * _WORD, 1)
         words = source.take(active.size)
         heads[active[words < np.uint64(int(digit))]] = True

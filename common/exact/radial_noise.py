@@ -180,14 +180,14 @@ class _Outwards:
 
     def root(self, a: Interval) -> Interval:
         # sqrt and ln round to nearest whatever the context says: one digit outwards
-        low = self.down.next_minus(self.down.sqrt(a[0])) if a[0] > 0 else Decimal(0)
+        low = self.down.next_minus(self.down.sqrt(a[0]))
         return max(low, Decimal(0)), self.up.next_plus(self.up.sqrt(a[1]))
 
     def minus_log(self, low: Fraction, high: Fraction) -> Interval:
         """-ln of a number in low … high <= 1."""
         least = self.up.next_plus(self.up.ln(self.ratio(high, high)[1]))
         most = self.down.next_minus(self.down.ln(self.ratio(low, low)[0]))
-        return max(least.copy_negate(), Decimal(0)), max(most.copy_negate(), Decimal(0))
+        return max(least.copy_negate(), Decimal(0)), most.copy_negate()
 
     def normals(self, a: Digits, b: Digits) -> tuple[Interval, Interval]:
         """Magnitudes of two normal variables from a point (v, w) of the disc: v √(-2 ln S / S)."""

@@ -37,7 +37,7 @@ def calibrate(
     def good(multiple: int) -> bool:
         return epsilon_at(guarantee(multiple * grain), delta) <= epsilon
 
-    high = max(1, math.ceil(1 / grain))
+    high = math.ceil(1 / grain)
     while not good(high):
         high *= 2
         if high * grain > limit:

@@ -43,7 +43,7 @@ def advanced_composition(
     if d == 0 or times == 0:
         return basic
     e = float(exact)
-    root = math.sqrt(2 * times * max(0.0, -math.log(float_below(d))))
+    root = math.sqrt(2 * times * -math.log(float_below(d)))
     bound = root * e + times * e * math.expm1(e) if e < 700 else math.inf
     return basic if math.isinf(bound) else min(basic, Fraction(above(bound)))
 

@@ -178,7 +178,7 @@ def _(guarantee: ZeroConcentratedDP, delta: Fraction) -> Fraction:
     if guarantee.exact_rho == 0:
         return Fraction(0)
     rho = guarantee.rho
-    start = math.log1p(math.sqrt(-math.log(float_below(remaining)) / rho))
+    start = math.log1p(math.sqrt(-_log_below(remaining) / rho))
     # any α gives a valid ε, so a grid around the classical optimum is enough
     orders = 1 + np.expm1(start + np.linspace(-2.5, 1.0, 2001)).clip(1e-6)
     return _least_over(orders, rho * orders, remaining)
@@ -262,7 +262,7 @@ def _response_epsilon(epsilon: Fraction, delta: Fraction) -> Fraction:
         return Fraction(0)
     bound = e + math.log1p(rest)
     # computed from ε rounded to the nearest float; one unit of it is far below the slack
-    return max(Fraction(0), min(epsilon, Fraction(above(bound) + above(e * 1e-15))))
+    return min(epsilon, Fraction(above(bound) + above(e * 1e-15)))
 
 
 def _best_between(curve: RenyiDP, delta: Fraction) -> list[Fraction]:
@@ -274,18 +274,22 @@ def _best_between(curve: RenyiDP, delta: Fraction) -> list[Fraction]:
     lam = np.array([0.0, *(float(order - 1) for order in curve.orders)])
     moments = lam * [0.0, *map(float, curve.values)]
     intercepts = moments[1:] - lam[1:] * np.diff(moments) / np.diff(lam)
-    log_delta = math.log(float_below(max(delta, _LEAST_DELTA)))
+    log_delta = _log_below(delta)
     best = np.exp(np.minimum(intercepts - log_delta, 700.0))
     inside = (lam[:-1] + 1 < best) & (best < lam[1:] + 1)
     return [order for order in map(Fraction, best[inside].tolist()) if order < curve.orders[-1]]
 
 
+def _log_below(delta: Fraction) -> float:
+    if delta < _LEAST_DELTA:
+        raise PrivacyError(f"delta={float(delta)} must leave at least 1e-300 for this conversion")
+    return math.log(float_below(delta))
+
+
 def _least_over(orders: Floats, values: Floats, delta: Fraction) -> Fraction:
     if delta >= 1:
         return Fraction(0)
-    if delta < _LEAST_DELTA:
-        raise PrivacyError(f"delta={float(delta)} must leave at least 1e-300 for this conversion")
-    log_delta = math.log(float_below(delta))
+    log_delta = _log_below(delta)
     gain = np.log1p(-1 / orders) - (log_delta + np.log(orders)) / (orders - 1)
     bounds = values + gain
     error = 1e-15 * (np.abs(values) + np.abs(gain) + np.abs(log_delta) / (orders - 1)) * 4

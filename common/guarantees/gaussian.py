@@ -20,6 +20,8 @@ from labelveil.common.guarantees.limits import positive, within
 
 _REACH = 40.0
 """Standard deviations beyond which a Gaussian's mass, below e^-800, is bounded, not summed."""
+_BEYOND = 1e-300
+"""More than that mass, and than what underflows before it."""
 _ERROR = 1e-10
 
 
@@ -61,7 +63,7 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> fl
             raise PrivacyError(f"no sigma reaches delta={delta} at epsilon={epsilon}; raise delta")
     for _ in range(100):
         middle = (low + high) / 2
-        if middle and gaussian_delta(middle, epsilon, sensitivity) <= delta:
+        if gaussian_delta(middle, epsilon, sensitivity) <= delta:
             high = middle
         else:
             low = middle
@@ -69,13 +71,9 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> fl
 
 
 def discrete_gaussian_tail(variance: Fraction, threshold: int) -> float:
-    """``P[Z > t]`` of the discrete Gaussian, rounded up.
-
-    What lies beyond 40 σ is bounded by a geometric series.
-    """
+    """``P[Z > t]`` of the discrete Gaussian, rounded up."""
     reach = math.ceil(_REACH * math.sqrt(float(variance))) + 2
     points = np.arange(-reach, reach + 1.0)
     weights = np.exp(-points * points / (2 * float(variance)))
-    rest = 2 * float(weights[-1]) / -math.expm1(-reach / float(variance))
-    tail = float(weights[points > threshold].sum()) + rest
+    tail = float(weights[points > threshold].sum()) + _BEYOND
     return min(tail / float(weights.sum()) * (1 + _ERROR), 1.0)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from labelveil.common.errors import PrivacyError
 from labelveil.common.exact.rational import rational
-from labelveil.common.exact.rounding import above
+from labelveil.common.exact.rounding import above, float_above
 from labelveil.common.guarantees.base import Adjacency, Guarantee, Unit, check_group
 from labelveil.common.guarantees.limits import at_least, within
 
@@ -114,7 +114,7 @@ class RenyiDP(Guarantee, kind="renyi"):
     @property
     def delta(self) -> float:
         """The failure probability as a float, rounded up."""
-        return above(float(self.exact_delta)) if self.exact_delta else 0.0
+        return float_above(self.exact_delta)
 
     def compose(self, other: Self) -> Self:
         self.same_neighbours(other)

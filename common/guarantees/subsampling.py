@@ -129,7 +129,7 @@ def fixed_size_gaussian(
 
 def _log_differences(square: Fraction, last: int) -> dict[int, float]:
     """``ln Σ_i C(j,i) (−1)^i e^{(i²−i) square/2}`` for even j up to ``last``, rounded up."""
-    lost = last * max(0.0, math.log10(2 / math.sqrt(min(1.0, float(square)))))
+    lost = last * math.log10(2 / math.sqrt(min(1.0, float(square))))
     exact = Context(prec=60 + math.ceil(lost), Emax=10**15, Emin=-(10**15))
     half = exact.divide(Decimal(square.numerator), Decimal(2 * square.denominator))
     moments = [exact.exp(exact.multiply(half, Decimal(i * i - i))) for i in range(last + 1)]

@@ -137,14 +137,12 @@ class Thresholdout:
 
         Of noise that is Lap(b), ``P[noise > x] <= exp(−x/b)``; a union bound over B thresholds,
         ``questions`` queries about that many records each and B answers, β/3 each. ``from_holdout``
-        says of which kind of answer; None for the larger.
+        says of which kind of answer; None for the larger, which is the other kind's.
         """
         sigma = float(self.scale) / (records * RESOLUTION)
         own = sigma * math.log(6 * self.most / beta)
         hidden = 2 * math.log(3 * self.most / beta) + 4 * math.log(3 * questions / beta)
         repeated = float(self.threshold) + sigma * hidden
-        if from_holdout is None:
-            return max(own, repeated)
         return own if from_holdout else repeated
 
 

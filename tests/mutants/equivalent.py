@@ -37,10 +37,6 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ): "no parameter is annotated with None, nor takes a given file without a model",
     (
         "common/exact/exponential_choice.py",
-        "if not error < 0.25: → if not error < 0.5:",
-    ): "from 1/8 on the interval is as wide as all words, and decides nothing",
-    (
-        "common/exact/exponential_choice.py",
         "lows, highs, low, high = [], [], 0, 0 → lows, highs, low, high = [], [], 0, 1",
     ): "an upper bound that is a unit of the last digit further up",
     (

@@ -116,7 +116,7 @@ class _DPSGD(PrivateEstimator):
         positive(clip=self.clip, learning_rate=self.learning_rate)
         entropy, rows, n = fresh_entropy(self.entropy), self._rows(features), len(features)
         size = min(max(64, n // 16), n) if self.sample is None else self.sample
-        steps = max(1, 10 * n // max(size, 1)) if self.steps is None else self.steps
+        steps = 10 * n // max(size, 1) if self.steps is None else self.steps
         mechanism = GradientSteps(n, size, steps, self.noise, self.sampling)
         mechanism = mechanism.calibrated(self.epsilon, self.delta)
         targets = targets.reshape(len(rows), -1)

@@ -29,26 +29,26 @@ import scipy
 from labelveil.common.guarantees.limits import at_least, within
 
 _ERROR = 1e-9
-"""Relative error allowed to SciPy's incomplete beta function, generously."""
+"""Relative error allowed to SciPy's incomplete beta function, generously. That takes q itself; what
+takes 1 - q, as its ``bdtr``, loses a small q to rounding."""
 
 
 def overrun(calls: int, hits: int, q: Fraction) -> float:
-    """``P[Bin(m, q) < τ]``, rounded up: the chance that m calls do not suffice for τ hits."""
-    return min(1.0, float(scipy.special.bdtr(hits - 1, calls, float(q))) * (1 + _ERROR))
+    """``P[Bin(m, q) < τ]``, rounded up: the chance that m >= τ calls do not suffice for τ hits."""
+    return min(1.0, float(scipy.special.betaincc(hits, calls - hits + 1, float(q))) * (1 + _ERROR))
 
 
 def calls_until(hits: int, q: Fraction, failure: float) -> int:
     """The least m whose :func:`overrun` is at most δ* = ``failure``, in (0, 1)."""
     at_least(1, hits=hits)
     within("(0, 1)", failure=failure)
-    if q == 1:
-        return hits
-    calls = hits + max(0, int(scipy.stats.nbinom.isf(failure, hits, float(q))) - 2)
-    while overrun(calls, hits, q) > failure:
-        calls += 1
-    while calls > hits and overrun(calls - 1, hits, q) <= failure:
-        calls -= 1
-    return calls
+    few, enough = hits - 1, hits
+    while overrun(enough, hits, q) > failure:
+        few, enough = enough, 2 * enough
+    while enough - few > 1:
+        middle = (few + enough) // 2
+        few, enough = (few, middle) if overrun(middle, hits, q) <= failure else (middle, enough)
+    return enough
 
 
 def least_hits(q: Fraction, overhead: float | Fraction, failure: float) -> int:
@@ -77,7 +77,8 @@ def least_hits(q: Fraction, overhead: float | Fraction, failure: float) -> int:
     while True:
         hits = np.arange(start, start + size)
         calls = np.array([math.floor(each * tau) for tau in hits.tolist()])
-        enough = scipy.special.bdtr(hits - 1, calls, float(q)) * (1 + _ERROR) <= failure
+        missed = scipy.special.betaincc(hits, calls - hits + 1, float(q)) * (1 + _ERROR)
+        enough = missed <= failure
         if enough.any():
             return int(hits[np.argmax(enough)])
         start, size = start + size, 2 * size

@@ -68,7 +68,7 @@ class DriftTest:
             self.rows * (self.tolerance + self._chance(half)) + _tail(self.scale, half)
         )
 
-    def noticed(self, missed: float = 0.01) -> float:
+    def noticed(self, missed: float) -> float:
         """The least drift, in 0 … 1, that a test notices but for probability ``missed``, about.
 
         A number above 1 says that nothing would be noticed for certain.
@@ -119,4 +119,4 @@ def affordable_epsilon(
 
 def _tail(scale: Fraction, probability: float) -> float:
     """What Laplace noise exceeds with a probability below a half."""
-    return float(scale) * math.log(1 / (2 * min(probability, 0.5)))
+    return float(scale) * math.log(1 / (2 * probability))

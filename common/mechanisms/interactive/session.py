@@ -321,7 +321,7 @@ class Session(AnySession[DataT]):
         on top of δ' and is counted in full.
         """
         terms, exact = self.terms, rational(delta)
-        rung = max(0, (min(self.hits + 1, terms.hits) - 1).bit_length())
+        rung = (min(self.hits + 1, terms.hits) - 1).bit_length()
         share = terms.delta_beside_calls(exact) / ((rung + 1) * (rung + 2))
         reached = replace(terms, hits=min(1 << rung, terms.hits))
         return replace(reached.approximate(share + terms.call_delta), exact_delta=exact)

@@ -144,13 +144,13 @@ class DistinctCountTest:
     def stays_down(self) -> Fraction:
         """s, a multiple of 2⁻³² that is at least ``e^{−ε}``."""
         exact = Fraction(above(math.exp(-float(self.epsilon))))
-        return min(multiple_above(exact, _FINE), Fraction(_FINE - 1, _FINE))
+        return multiple_above(exact, _FINE)
 
     @property
     def phantoms(self) -> int:
         """The least k with ``s^k (1 + s) <= 1``."""
         s = float(self.stays_down)
-        return max(1, math.ceil(math.log1p(s) / -math.log(s) * (1 + 1e-12)))
+        return math.ceil(math.log1p(s) / -math.log(s) * (1 + 1e-12))
 
     def expected_flags(self, users: int) -> float:
         """How many flags n different users raise, on average."""

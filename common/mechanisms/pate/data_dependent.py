@@ -48,7 +48,7 @@ def difference_tails(variance: Fraction, reach: int) -> Floats:
     bound[:inside] = np.minimum(
         bound[:inside], tails[:inside] * (1 + _ROUNDING) + 4 * math.exp(-72)
     )
-    return np.minimum(bound, 1.0)
+    return bound
 
 
 def error_probability(votes: ArrayLike, variance: Fraction) -> Floats:

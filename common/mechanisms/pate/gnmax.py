@@ -116,7 +116,7 @@ def threshold_error(margins: Integers, variance: Fraction) -> Floats:
     The discrete Gaussian's tail is at most ``e^{−d²/(2σ²)}`` (Canonne, Kamath, Steinke 2020).
     """
     distance = np.where(margins >= 0, margins + 1, -margins).astype(np.float64)
-    return np.minimum(np.exp(-(distance**2) / (2 * float(variance))), 1.0)
+    return np.asarray(np.exp(-(distance**2) / (2 * float(variance))))
 
 
 def checked_votes(votes: ArrayLike) -> Integers:

@@ -93,13 +93,12 @@ class NoisyMax:
 
     def draw(self, utilities: Integers, source: WordSource, denominator: int = 1) -> int:
         """Return the noisy argmax of ``utilities / denominator``."""
+        if self.law in (Law.GUMBEL, Law.EXPONENTIAL):
+            choose = exponential_choice if self.law == Law.GUMBEL else permute_and_flip
+            return choose(utilities, not_none(self.epsilon) / self.reach / denominator, source)
         if self.law == Law.GAUSSIAN:
             noise = discrete_gaussian(not_none(self.variance), utilities.size, source)
-            return int(np.argmax(utilities + noise * denominator))
-        rate = not_none(self.epsilon) / self.reach
-        if self.law == Law.LAPLACE:
-            noise = discrete_laplace(1 / rate, utilities.size, source)
-            return int(np.argmax(utilities + noise * denominator))
-        if self.law == Law.EXPONENTIAL:
-            return permute_and_flip(utilities, rate / denominator, source)
-        return exponential_choice(utilities, rate / denominator, source)
+        else:
+            scale = self.reach / not_none(self.epsilon)
+            noise = discrete_laplace(scale, utilities.size, source)
+        return int(np.argmax(utilities + noise * denominator))

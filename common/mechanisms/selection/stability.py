@@ -67,7 +67,7 @@ class _Test(ABC):
     @property
     def failure(self) -> Fraction:
         """P[an unstable set passes], rounded up: at most δ_t, and what is charged."""
-        return min(self.delta, Fraction(self._tail(self.threshold)))
+        return Fraction(self._tail(self.threshold))
 
     def gap_needed(self, miss: float) -> int:
         """The least gap that passes but for probability ``miss``, in (0, 1/2): for planning.

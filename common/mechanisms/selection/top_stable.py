@@ -69,7 +69,7 @@ class TopStable:
     def guarantee(self) -> ApproximateDP:
         """The guarantee, from the scales and the threshold that are used."""
         first, second = self.scales
-        failure = min(self.delta, self.k * self._alarm(self.threshold))
+        failure = self.k * self._alarm(self.threshold)
         return ApproximateDP(ADJACENCY, UNIT, 1 / first + 2 / second, failure)
 
     def draw(self, counts: Ranking | ArrayLike, entropy: Entropy) -> Selection:

@@ -57,9 +57,7 @@ class Columns:
         return np.asarray((self.mass[:, None] * self.heights(boost)).T)
 
     def bias(self, targets: Floats, boost: float) -> float:
-        """The largest error of a row's sum or mean; infinite where a mass is not positive."""
-        if not self.mass.size or self.mass.min() <= 0:
-            return float("inf")
+        """The largest error of a row's sum or mean."""
         channel = self.probabilities(boost)
         sums = np.abs(channel.sum(axis=1) - 1).max()
         return float(max(sums, np.abs(channel @ self.outputs - targets).max()))

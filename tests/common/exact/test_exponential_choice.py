@@ -136,6 +136,17 @@ def test_floats_decide_almost_always(name: str) -> None:
     assert sum(one is not None for one in decided) > 0.99 * len(decided)
 
 
+@pytest.mark.parametrize(("digits", "error"), [(1, 1e-9), (50_000, 7.54e-9)])
+def test_the_interval_grows_with_the_logarithms(digits: int, error: float) -> None:
+    """By 8 times 2^-49 of the sums of those that count: twice 2 ln(10^50000), here."""
+    far = round(digits * math.log(10))
+    share = 1 / (1 + math.exp(far - digits * math.log(10)))
+    given = np.array([0, far]), [10**digits, 1], Fraction(1)
+    for beyond, decided in ((0.9 * error, [None, None]), (1.1 * error, [0, 1])):
+        words = (int((share - beyond) * 2**64), int((share + beyond) * 2**64))
+        assert [in_floats(*given, Tape(word)) for word in words] == decided
+
+
 def test_an_undecided_word_is_resolved_by_more_digits() -> None:
     """A boundary at exactly one half: the word 2^63 decides, the word just below needs the rest."""
     halves = [Fraction(1)] * 2
@@ -165,9 +176,15 @@ def test_distances_to_the_highest_score_are_those_of_whole_numbers(scores: list[
     assert choice._behind(np.array(scores)).tolist() == [max(scores) - each for each in scores]
 
 
-def test_the_draw_falls_back_where_floats_do_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "_SUM_ERROR", 0.6)
+@pytest.mark.parametrize(("constant", "error"), [("_SUM_ERROR", 0.6), ("_STEP_ERROR", 0.2)])
+def test_the_draw_falls_back_where_floats_do_not_know(
+    constant: str, error: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scores = np.array([3, 1, 0, 3])
+    plain = np.array(scores), [1, 1, 1, 1], Fraction(7, 10)
+    assert in_floats(*plain, Tape(LAST // 4)) is not None
+    monkeypatch.setattr(choice, constant, error)
+    assert in_floats(*plain, Tape(LAST // 4)) is None
     law = dict(enumerate(laws.softmax([0.7 * s for s in scores.tolist()]).tolist()))
 
     def draw(entropy: Entropy) -> int:
@@ -184,6 +201,8 @@ def test_scores_of_any_size() -> None:
     assert choice.exponential_choice(ends, Fraction(1, 2), source) == 1
     assert choice.permute_and_flip(ends, Fraction(12345678901, 2**48), source) == 1
     assert choice.permute_and_flip(np.array([0, 10**12]), Fraction(1, 2), source) == 1
+    steep = [choice.permute_and_flip(np.array([0, 1]), Fraction(500, 7), source) for _ in range(30)]
+    assert steep == [1] * 30
     assert choice.exponential_peeling(np.array([5, 0, 9]), Fraction(60), 3, source).tolist() == [
         2,
         0,

@@ -214,8 +214,8 @@ class _Given(WordSource):
 
 def test_uniform_below_rejects_exactly_the_incomplete_last_round() -> None:
     limit = 2**64 - 2**64 % 3
-    source = _Given([limit - 1, limit, 2**64 - 1, limit + 0, 4, 5])
-    assert noise.uniform_below(3, 2, source).tolist() == [(limit - 1) % 3, 1]
+    source = _Given([limit - 1, limit, 2**64 - 1, limit, limit - 1, 5])
+    assert noise.uniform_below(3, 2, source).tolist() == [(limit - 1) % 3] * 2
     assert source.words == [5]
     assert noise.uniform_below(1 << 62, 1, _Given([2**64 - 1])).tolist() == [(1 << 62) - 1]
     for bound in (0, -1, (1 << 62) + 1):
@@ -261,6 +261,13 @@ def test_every_entry_has_the_bound_and_the_scale_of_its_own() -> None:
     same = noise.discrete_laplace_each(np.full(500, 100), 7, seeded_entropy(5).source("s"))
     one = noise.discrete_laplace(Fraction(100, 7), 500, seeded_entropy(5).source("s"))
     assert same.tolist() == one.tolist()
-    for numerators, denominator in (([1, 0], 1), ([1, (1 << 48) + 1], 1), ([1], 0)):
+    largest = np.array([1, 1 << 48])  # scales of 2⁻⁴⁸, whose noise is 0, and of 1
+    assert noise.discrete_laplace_each(largest, 1 << 48, seeded_entropy(5).source("s"))[0] == 0
+    for numerators, denominator in (
+        ([1, 0], 1),
+        ([1, (1 << 48) + 1], 1),
+        ([1], 0),
+        ([1], (1 << 48) + 1),
+    ):
         with pytest.raises(ValueError, match="round scales first"):
             noise.discrete_laplace_each(np.array(numerators), denominator, _Given([]))

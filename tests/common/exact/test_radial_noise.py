@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -113,7 +113,9 @@ class Given:
         return np.array([*given, *more], dtype=np.uint64)
 
 
-HALF = 1 << 63
+HALF, LAST = 1 << 63, (1 << 64) - 1
+CUT = divmod(math.isqrt((1 << 256) - (1 << 254)), 1 << 64)
+"""Words of a number whose square and a quarter make almost 1."""
 
 
 @pytest.mark.parametrize(
@@ -124,6 +126,9 @@ HALF = 1 << 63
         (0, 0, HALF, 5),
         (HALF, 1, HALF, 2, HALF, 3, 0, 0, HALF, 4),
         (HALF, 1, HALF, 2, HALF, 3, HALF, 4, 0, 0, HALF, 5),
+        # a point whose square the circle cuts, so that more words decide: outside, or inside
+        (*range(1, 7), HALF, 0, *CUT, 0, LAST),
+        (*range(1, 7), HALF, 0, *CUT, 0, 0),
     ],
 )
 def test_the_ideal_vector_follows_from_its_words(first: tuple[int, ...]) -> None:
@@ -132,22 +137,32 @@ def test_the_ideal_vector_follows_from_its_words(first: tuple[int, ...]) -> None
     source = cast(WordSource, Given(*first))
     found = radial_laplace(np.zeros(3), Fraction(2), -40, source).astype(np.float64) / 2**40
 
-    def uniform() -> tuple[float, int]:
-        number, count = 0, 0
+    def more(number: Fraction, count: int) -> Fraction:
+        return number + Fraction(int(words.take(1)[0]), 1 << (64 * (count + 1)))
+
+    def uniform() -> tuple[Fraction, int]:
+        number, count = Fraction(0), 0
         while not number:
-            high, low = words.take(2)
-            number, count = (number << 128) | (int(high) << 64) | int(low), count + 2
-        return number / 2 ** (64 * count), count
+            number, count = more(more(number, count), count + 1), count + 2
+        return number, count
 
     norm = -sum(math.log(uniform()[0]) for _ in range(3))
     normals: list[float] = []
     while len(normals) < 4:
         (v, of_v), (w, of_w) = uniform(), uniform()
-        words.take(abs(of_v - of_w))  # until of both the same digits are known
-        total = v * v + w * w
-        if total < 1:
+        while of_v != of_w:  # until of both the same digits are known
+            if of_v < of_w:
+                v, of_v = more(v, of_v), of_v + 1
+            else:
+                w, of_w = more(w, of_w), of_w + 1
+        while (
+            v**2 + w**2 < 1 < (v + (step := Fraction(1, 1 << (64 * of_v)))) ** 2 + (w + step) ** 2
+        ):
+            v, w, of_v = more(v, of_v), more(w, of_v), of_v + 1
+        total = float(v * v + w * w)
+        if v**2 + w**2 < 1:
             factor = math.sqrt(-2 * math.log(total) / total)
-            normals += [v * factor, w * factor]
+            normals += [float(v) * factor, float(w) * factor]
     signs = [1 - 2 * int(word & np.uint64(1)) for word in words.take(3)]
     direction = np.array(normals[:3]) * signs
     expected = 2 * norm * direction / np.linalg.norm(direction)
@@ -156,9 +171,15 @@ def test_the_ideal_vector_follows_from_its_words(first: tuple[int, ...]) -> None
 
 @pytest.mark.parametrize(
     ("centre", "scale"),
-    [([0.0], Fraction(0)), ([0.0], Fraction(-1)), ([], Fraction(1)), ([math.nan], Fraction(1))],
+    [
+        ([0.0], Fraction(0)),
+        ([0.0], Fraction(-1)),
+        ([], Fraction(1)),
+        ([math.nan], Fraction(1)),
+        ([[0.0]], Fraction(1)),
+    ],
 )
-def test_impossible_inputs_are_refused(centre: list[float], scale: Fraction) -> None:
+def test_impossible_inputs_are_refused(centre: list[Any], scale: Fraction) -> None:
     with pytest.raises(ValueError, match="must be"):
         radial_laplace(np.array(centre), scale, 0, seeded_entropy(0).source("radial"))
     with pytest.raises(ValueError, match="must be"):

@@ -7,7 +7,7 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from labelveil.common.errors import PrivacyError
@@ -21,6 +21,7 @@ epsilons = st.one_of(
 
 
 @given(epsilons)
+@example(0)
 def test_the_lower_bound_of_exp_holds_and_is_tight(epsilon: float | Fraction) -> None:
     bound = exp_lower_bound(epsilon)
     exact = Fraction(epsilon)

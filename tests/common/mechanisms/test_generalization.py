@@ -186,7 +186,9 @@ def test_max_information_is_never_above_that_of_the_worst_case() -> None:
 
 def test_the_gap_of_an_approximate_guarantee_needs_many_records_and_a_small_delta() -> None:
     assert approximate_gap(0.02, 1e-6, 1 << 20, 0.05) == pytest.approx(0.36)
-    for without in ((0.02, 1e-6, 1 << 14), (0.4, 1e-6, 1 << 20), (0.02, 6e-3, 1 << 20)):
+    tight, delta = 2.0**-6, 2.0**-16  # δ/ε is 2⁻¹⁰
+    assert approximate_gap(tight, delta, 1 << 20, 2.0**-10) == 18 * tight
+    for without in ((0.02, 1e-6, 1 << 14), (0.1, 1e-6, 1 << 20), (tight, tight / 4, 1 << 20)):
         assert approximate_gap(*without, 0.5) == 1.0
     assert approximate_gap(0.02, 1e-4, 1 << 20, 0.004) == 1.0  # fails more often than β
 
@@ -217,6 +219,7 @@ def test_the_slack_is_the_least_over_how_failures_are_shared() -> None:
     sums = missed / shares + 2 * delta / (beta - shares)
     slack = transfer_gap(0.0, delta, beta, 0.0, missed)
     assert slack == pytest.approx(float(sums.min()), rel=1e-6)
+    assert 1e300 < transfer_gap(math.inf, delta, beta, 0.0) < math.inf
 
 
 def test_impossible_requests_are_refused() -> None:

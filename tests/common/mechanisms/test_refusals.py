@@ -22,7 +22,7 @@ from labelveil.common.mechanisms.group_sums.question import MOST_LEVELS, MOST_WE
 from labelveil.common.mechanisms.interactive.targets import hit_probability
 from labelveil.common.mechanisms.pate.gnmax import checked_votes
 from labelveil.common.mechanisms.pate.multi_label import ClippedVote, Norm
-from labelveil.common.mechanisms.pate.teachers import class_votes
+from labelveil.common.mechanisms.pate.teachers import class_votes, label_votes
 from labelveil.common.mechanisms.synthesis import Domain, LinearQueries, Marginals
 from tests.refusals import check_refused
 
@@ -101,6 +101,8 @@ REFUSED: Sequence[Refused] = [
     (lambda: asked(half_widths=np.array([1, 6])), ConfigError, "half-widths from 1 to 6"),
     (lambda: asked(offsets=np.array([6])), ConfigError, "offsets from 6 to 6"),
     (lambda: asked(offsets=np.array([-1])), ConfigError, "offsets from -1 to -1"),
+    (lambda: asked(offsets=np.zeros(0, dtype=int)), ConfigError, "offsets of shape"),
+    (lambda: asked(half_widths=np.zeros(0, dtype=int)), ConfigError, "0 groups of 3 events"),
     (lambda: asked(offsets=np.array([0, 1])), ConfigError, "levels say which"),
     (lambda: asked(levels=np.zeros(3, dtype=int)), ConfigError, "levels say which"),
     (
@@ -194,3 +196,5 @@ def test_what_lies_at_the_bounds_is_taken() -> None:
     assert checked_votes(np.zeros((0, 2))).shape == (0, 2)
     assert NoisySums(asked(), F(40)).epsilon == 40
     assert class_votes([voting(0, 1)], [[0.0], [1.0]], 2).tolist() == [[1, 0], [0, 1]]
+    sure = [SimpleNamespace(predict=lambda x: np.array([[0.5, 0.51]]))]
+    assert label_votes(sure, [[0.0]]).tolist() == [[[False, True]]]  # type: ignore[arg-type]

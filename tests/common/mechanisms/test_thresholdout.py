@@ -14,7 +14,7 @@ from labelveil.common.entropy import Entropy, seeded_entropy
 from labelveil.common.errors import BudgetError, DataError, PrivacyError
 from labelveil.common.guarantees import Adjacency, Unit
 from labelveil.common.mechanisms import thresholdout as generalization
-from labelveil.common.mechanisms.thresholdout import ReusableHoldout, Thresholdout, rounded
+from labelveil.common.mechanisms.thresholdout import Answer, ReusableHoldout, Thresholdout, rounded
 from tests.statistics import binomial_range, fits, laplace_mass
 
 UNIT = 2
@@ -172,9 +172,19 @@ def test_a_used_up_holdout_says_so() -> None:
         answer = holdout.ask(bad, 0.5)
         assert answer.from_holdout
         assert answer.value == pytest.approx(0.9, abs=0.02)
+    assert holdout.left == 0
     for estimate in (0.9, 0.0):  # even a question that would be confirmed
         with pytest.raises(BudgetError, match="its 2 answers"):
             holdout.ask(bad, estimate)
+
+
+@pytest.mark.parametrize(("estimate", "mean"), [(7.0, 1.0), (-7.0, 0.0)])
+def test_an_estimate_is_clipped_as_values_are(estimate: float, mean: float) -> None:
+    mechanism = Thresholdout(Fraction(50), most=2, threshold=Fraction(1, 10))
+    answer = ReusableHoldout(mechanism, seeded_entropy(1)).ask(np.full(2000, estimate), estimate)
+    assert answer == Answer(mean, from_holdout=False)
+    with pytest.raises(DataError, match="at least one record"):
+        ReusableHoldout(mechanism, seeded_entropy(1)).ask([], estimate)
 
 
 @pytest.mark.slow

@@ -25,7 +25,8 @@ TERMS = LabelTerms("label", 0.0, 30.9, randomizer="rr-on-bins")
 def test_the_grid_has_the_integers_within_the_bounds() -> None:
     assert GRID.points.tolist() == list(range(31))
     assert integers(0.5, 3.5).points.tolist() == [1.0, 2.0, 3.0]
-    for lower, upper in ((0.0, 500_001.0), (0.0, 0.9)):
+    assert (len(integers(-1.0, 0.0)), len(integers(-9.0, 4086.0))) == (2, 4096)
+    for lower, upper in ((-9.0, 4087.0), (0.0, 0.9), (-1.5, -0.5)):
         with pytest.raises(ConfigError, match="change the label's unit"):
             integers(lower, upper)
 
@@ -89,6 +90,25 @@ def test_noise_alone_spends_everything_on_the_labels() -> None:
         assert errors[0] == pytest.approx(errors[1], rel=0.03)
         variance = 2 * (30 / 2.0) ** 2
         assert (errors[1] == pytest.approx(variance, rel=0.03)) is not bool(options)
+
+
+@pytest.mark.parametrize("randomizer", ["rr-on-bins", "laplace", "staircase"])
+@pytest.mark.parametrize("continuous", [False, True])
+def test_labels_that_do_not_begin_at_0_are_sent_as_if_they_did(
+    randomizer: str, continuous: bool
+) -> None:
+    labels = np.round(LABELS[:4000] * 64) / 64 - 2  # some are below the least
+    first, moved = (
+        randomize_as_published(
+            labels + by,
+            replace(TERMS, lower=by, upper=by + 30.0, randomizer=randomizer),
+            2.0,
+            seeded_entropy(9),
+            continuous=continuous,
+        ).sent
+        for by in (0.0, -12.0)
+    )
+    assert moved + 12 == pytest.approx(first, abs=1e-9)
 
 
 def test_continuous_noise_is_added_to_labels_that_are_not_rounded() -> None:

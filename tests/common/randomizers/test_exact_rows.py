@@ -68,6 +68,8 @@ def test_a_matrix_that_is_not_private_is_refused() -> None:
             exact_rows(np.array(matrix), 1.0)
     with pytest.raises(PrivacyError, match="must sum to 1"):
         exact_rows(np.array([[0.5, 0.4]]), 1.0)
+    with pytest.raises(PrivacyError, match="no row of integers within"):  # thirds of 2⁶⁴ are none
+        exact_rows(np.full((2, 3), 1 / 3), 1e-15)
     for bad in (math.nan, -0.5):
         with pytest.raises(PrivacyError, match="finite"):
             exact_rows(np.array([[bad, 1.0]]), 1.0)

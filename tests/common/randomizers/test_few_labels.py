@@ -44,6 +44,7 @@ def test_two_labels_are_sent_by_randomized_response(prior: list[int], loss: str)
         ({}, FIVE, True),
         ({"values": True}, FIVE, False),
         ({"values": True, "randomizer": "rr-on-bins"}, FIVE, True),
+        ({"values": True}, Grid(np.arange(16.0)), False),
         ({"values": True}, Grid(np.arange(17.0)), True),
     ],
 )
@@ -114,3 +115,12 @@ def test_a_rare_value_is_expected_and_not_taken_for_none(away: float) -> None:
 def test_codes_that_say_nothing_decode_to_an_even_histogram() -> None:
     channel = response(TWO, 1e-22, 10)
     assert decoded_prior(channel, np.array([7, 3])).noisy_counts.tolist() == [5, 5]
+
+
+def test_a_coarse_grid_has_the_most_points_or_all_whole_numbers() -> None:
+    whole = LabelTerms("label", 0, 20, whole=True)
+    assert whole.coarse_grid(21).points.tolist() == list(range(21))
+    assert len(whole.coarse_grid(20)) <= 20
+    far = LabelTerms("label", 5, 1000).coarse_grid(20)
+    assert far.points.tolist() == np.linspace(5, 1000, 20).tolist()
+    assert len(LabelTerms("label", 0, 1000).coarse_grid(20)) == 20

@@ -89,6 +89,10 @@ def test_codes_tell_the_histogram_without_bias() -> None:
     assert (prior.rows, prior.group, prior.exact_epsilon) == (int(codes.sum()), 2, 0)
     spread = math.sqrt(codes.sum() * lie * (1 - lie) * 4 / 3) / (keep - lie)
     assert prior.deviation == pytest.approx(spread, rel=1e-9)
+    faint = build_randomizer(
+        "randomized-response", labels=np.arange(2), prior=[1, 1], epsilon=1e-15
+    ).channel  # codes of 10⁶ events are 10²¹ events off
+    assert decoded_prior(faint, np.array([10**6, 0])).noisy_counts.tolist() == [1 << 53, -(1 << 53)]
     none = decoded_prior(channel, np.zeros(4, dtype=np.int64))
     assert (none.rows, none.noisy_counts.tolist()) == (1, [0, 0, 0, 0])
 

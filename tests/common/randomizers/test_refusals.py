@@ -54,6 +54,10 @@ def built(name: str, **options: Any) -> object:
     return build_randomizer(name, labels=np.arange(4), prior=np.ones(4), epsilon=1.0, **options)
 
 
+def several(count: int) -> list[LabelTerms]:
+    return [LabelTerms(f"label {n}", 0, 1, weight=1e-9) for n in range(count)]
+
+
 def sent(**options: Any) -> object:
     return lv.randomize_labels(LABELS, **({"lower": 0, "upper": 3, "epsilon": 1.0} | options))
 
@@ -77,9 +81,11 @@ REFUSED: Sequence[Refused] = [
     (lambda: rows_of([0.5, 0.501]), PrivacyError, "must sum to 1"),
     (lambda: rows_of([0.8, 0.2], [0.2, 0.8]), PrivacyError, "it is not 1-DP"),
     (lambda: check_size(1, MAX_OUTPUTS), ConfigError, "is too large"),
-    (lambda: check_size(MAX_WEIGHTS, 1), ConfigError, "is too large"),
+    (lambda: check_size(MAX_WEIGHTS - 11, 1), ConfigError, "is too large"),  # with 12 rows more
     (lambda: Grid(np.ones((2, 2))), ConfigError, "must have at least 2"),
-    (lambda: Grid.from_step(0, MAX_POINTS + 1, 1), ConfigError, "more than 8,192 points"),
+    (lambda: Grid.from_step(-9, MAX_POINTS - 8, 1), ConfigError, "more than 8,192 points"),
+    (lambda: Grid.from_step(-9, MAX_POINTS - 9, 1), ConfigError, "8,192"),
+    (lambda: Grid.from_step(5, 9, 4.5), ConfigError, "step=4.5 must lie in 0 … 4"),
     (lambda: known([[1.0]], []), DataError, "without any value"),
     (lambda: known([[math.inf]], [1]), DataError, "labels must be finite"),
     (lambda: known([[1.0]], [math.nan]), DataError, "labels must be finite"),
@@ -102,6 +108,7 @@ REFUSED: Sequence[Refused] = [
     (lambda: LabelTerms("a", "0", 1), ConfigError, "lower='0' must be a number"),  # type: ignore[arg-type]
     (lambda: LabelTerms("a", 0, None), ConfigError, "upper=None must be a number"),  # type: ignore[arg-type]
     (lambda: check_terms([]), ConfigError, "0 labels must be 1"),
+    (lambda: check_terms(several(9)), ConfigError, "9 labels must be 1"),
     (lambda: check_terms([LabelTerms("a", 0, 1)] * 2), ConfigError, "is there twice"),
     (lambda: check_terms([LabelTerms("a", 0, 1.5, whole=True)]), ConfigError, "must be whole"),
     *(
@@ -132,6 +139,8 @@ REFUSED: Sequence[Refused] = [
     (lambda: built("randomized-thresholds", weights=[1, -1, 1]), ConfigError, ">= 0"),
     (lambda: built("randomized-thresholds", weights=[0, 0, 0]), ConfigError, "not all zero"),
     (lambda: built("randomized-thresholds", weights=[1, 1]), ConfigError, "weights of shape"),
+    (lambda: built("randomized-thresholds", thresholds=0), ConfigError, "must lie in 1 … 512"),
+    (lambda: built("randomized-thresholds", thresholds=513), ConfigError, "must lie in 1 … 512"),
     (lambda: built("unbiased", points=1), ConfigError, "must lie in 2 … 513"),
     (lambda: built("unbiased", points=514), ConfigError, "must lie in 2 … 513"),
     (lambda: built("optimal-design", points=1), ConfigError, "must lie in 2 … 64"),
@@ -158,6 +167,11 @@ REFUSED: Sequence[Refused] = [
     ),
     (lambda: split_budget(0.0, 10, 1000), PrivacyError, "above 0"),
     (lambda: split_budget(1.0, 0, 1000), PrivacyError, "points=0 must be at least 1"),
+    (
+        lambda: split_budget(2.0**-23, 10, 9, largest_share=0.499),
+        PrivacyError,
+        "for the released histogram",
+    ),
     (lambda: split_budget(1.0, 10, 0), PrivacyError, "rows=0 must be at least 1"),
     (lambda: split_budget(1.0, 10, 9, largest_share=1.0), PrivacyError, "largest_share=1"),
 ]  # fmt: skip
@@ -171,11 +185,19 @@ def test_each_reason_refuses_by_itself(number: int) -> None:
 def test_what_lies_at_the_bounds_is_taken() -> None:
     check_epsilon(40)
     check_epsilon(Fraction(1, 10**9))
-    check_size(1, MAX_WEIGHTS // 100)
-    assert len(Grid.from_step(0, MAX_POINTS - 1, 1)) == MAX_POINTS
+    check_size(MAX_WEIGHTS - 12, 1)
+    assert len(Grid.from_step(-9, MAX_POINTS - 10, 1)) == MAX_POINTS
     assert asked(laws=LAWS << 40, strata=np.array([1, 0])).laws.max() == 1 << 40
     assert len(asked(laws=np.ones((32, 4), dtype=np.int64)).laws) == 32
-    check_terms([LabelTerms("a", 0, 1, weight=1e-9), LabelTerms("b", 0, 1)])
+    check_terms(several(8))
+    for bound in (2, 513):
+        built("unbiased", points=bound)
+    for bound in (1, 512):
+        built("randomized-thresholds", thresholds=bound)
+    least = 2.0**-24  # what a histogram takes of ε
+    assert split_budget(2 * least, 1, 9, largest_share=0.5).prior == Fraction(1, 1 << 24)
+    for share in (0, 0.9):
+        built("optimal-design", threshold_share=share)
     names = book("ab", (0,), (1,)).names
     assert Codebooks((book("ab", (0,), (1,)),) * 2).names == names == ("a", "b")
     assert np.array_equal(exact_rows(np.array([[1.0], [1.0]]), 1.0), np.zeros((2, 1)))

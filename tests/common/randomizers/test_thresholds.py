@@ -68,7 +68,12 @@ def test_named_weights() -> None:
         ("prior-label", mass * np.array([0.5, 1.25, 2.75, 6.5])),
     ):
         np.testing.assert_allclose(threshold_weights(LABELS, PRIOR, name), raw / raw.sum())
-    assert threshold_weights(LABELS[:2], np.zeros(2), "prior").tolist() == [1.0]
+    even = threshold_weights(LABELS, np.zeros(LABELS.size), "prior")
+    np.testing.assert_allclose(even, gaps / gaps.sum())
+    many = build_randomizer(
+        "randomized-thresholds", labels=np.arange(40), prior=np.ones(40), epsilon=1.0, bins=100
+    )
+    assert len(many.details["thresholds"]) == 8
 
 
 def test_a_single_threshold_is_hard_and_decodes_to_the_means_of_its_sides() -> None:

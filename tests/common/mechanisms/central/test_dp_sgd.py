@@ -19,7 +19,7 @@ from labelveil.common.arrays import Floats
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError, PrivacyError
 from labelveil.common.guarantees import Adjacency, ApproximateDP, PureDP, RenyiDP
-from labelveil.common.mechanisms.central import dp_sgd
+from labelveil.common.mechanisms.central import dp_sgd, gradient_steps
 from labelveil.common.mechanisms.central.dp_sgd import (
     DPSGDClassifier,
     DPSGDRegressor,
@@ -290,6 +290,47 @@ def test_a_step_whose_sample_is_empty_is_a_step(noise: Any, hidden: tuple[int, .
     assert [sums(empty).tolist() for _ in range(40)] == [noise.tolist() for noise in noises]
 
 
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_noise_is_drawn_for_as_many_steps_as_there_are(
+    noise: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few at once, or one; each as if all were drawn together, and none twice."""
+    steps = GradientSteps(100, 10, 5, noise)
+    for block in (1, 12, 1 << 18):
+        monkeypatch.setattr(gradient_steps, "_BLOCK", block)
+        found = np.array([*steps.noises(5, seeded_entropy(1))])
+        assert found.shape == (5, 5)
+        assert np.unique(found).size == 25
+
+
+def test_the_grid_is_as_fine_as_the_samplers_take() -> None:
+    for scale, grid in ((64, 1024), (Fraction(65_537, 1024), 512), (4096, 16)):
+        assert GradientSteps(100, 10, 1, scale=Fraction(scale)).grid(3) == grid
+    laplace = GradientSteps(100, 10, 1, "laplace", scale=Fraction(1 << 24))
+    assert laplace.grid(3) == 1 << 24
+    # rounding makes vectors of 2^18 numbers longer by 256 steps, a quarter of a gradient
+    assert GradientSteps(100, 10, 1).grid(1 << 18) == 1024
+    for made, size in (
+        (GradientSteps(100, 10, 1), (1 << 18) + 1),
+        (GradientSteps(100, 10, 1, scale=4096 + Fraction(1, 1024)), 3),
+        (replace(laplace, scale=laplace.scale + Fraction(1, 1024)), 3),
+    ):
+        with pytest.raises(ConfigError, match="passes what the exact sampler takes"):
+            made.grid(size)
+
+
+def test_classes_are_the_likeliest_of_their_probabilities() -> None:
+    points, names = uniforms(4, 200, 2), np.array(["a", "b", "c"])
+    classes = names[(points[:, 0] > 0).astype(int) + (points[:, 1] > 0.3)]
+    model = DPSGDClassifier(50.0, bounds=(-1, 1), sample=50, entropy=seeded_entropy(0))
+    model.fit(points, classes)
+    chances, outputs = model.predict_proba(points), model._outputs(points)
+    assert chances == pytest.approx(np.exp(outputs) / np.exp(outputs).sum(axis=1, keepdims=True))
+    assert np.array_equal(names[chances.argmax(axis=1)], model.predict(points))
+    assert model.score(points, classes) > 0.6
+    assert model.noise_scale_ == GradientSteps(200, 50, 40).calibrated(50.0, 1e-6).scale
+
+
 def test_one_random_record_a_step_and_pure_epsilon() -> None:
     points = uniforms(4, 2000, 2)
     model = DPSGDRegressor(
@@ -309,6 +350,8 @@ def test_one_random_record_a_step_and_pure_epsilon() -> None:
         ({"noise": "uniform"}, ConfigError, "gaussian or laplace"),
         ({"sampling": "shuffled"}, ConfigError, "poisson or fixed"),
         ({"sample": 11}, PrivacyError, r"sample=11 must lie in \[1, 10\]"),
+        ({"sample": 0}, PrivacyError, r"sample=0 must lie in \[1, 10\]"),
+        ({"sample": 101}, PrivacyError, r"sample=101 must lie in \[1, 10\]"),
         ({"steps": 0}, PrivacyError, "steps=0 must be at least 1"),
         ({"delta": 0.0}, PrivacyError, "Gaussian noise needs delta"),
         ({"epsilon": 0.0}, PrivacyError, "epsilon=0 must be > 0"),

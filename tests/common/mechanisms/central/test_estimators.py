@@ -115,6 +115,9 @@ def test_probabilities_belong_to_the_classes() -> None:
     assert np.allclose(chances.sum(axis=1), 1)
     likelier = model.classes_[chances.argmax(axis=1)]
     assert np.array_equal(likelier, model.predict(features))
+    outputs = model.decision_function(features)
+    assert np.array_equal(outputs > 0, likelier == "yes")
+    assert chances[:, 1] == pytest.approx(1 / (1 + np.exp(-outputs)))
 
 
 def test_two_fits_do_not_share_noise() -> None:

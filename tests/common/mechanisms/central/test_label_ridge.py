@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import DataError, PrivacyError
 from labelveil.common.guarantees import Adjacency, PureDP
 from labelveil.common.mechanisms.central import label_ridge as module
+from labelveil.common.mechanisms.central import label_statistics as statistics
 from labelveil.common.mechanisms.central.label_ridge import LabelRidge, design_measurement
 from labelveil.common.mechanisms.central.label_statistics import Measurement, gaussian_release
 from tests.common.mechanisms.central.test_minimiser import uniforms
@@ -131,6 +133,31 @@ def test_pure_noise_is_shrunk_away() -> None:
     rows, labels = _data()
     found = LabelRidge(1e-4).draw(rows, labels, seeded_entropy(1))
     assert np.mean((rows @ found.weights - labels) ** 2) < 2 * np.mean(labels**2)
+
+
+@pytest.mark.parametrize("strength", [0.0, 3.0])
+def test_the_prior_is_the_likeliest_and_the_mean_is_its(strength: float) -> None:
+    """Against every covariance written out: features, two more kinds of them, and a constant."""
+    rows = uniforms(8, 40, 5) * np.array([0.5, 0.5, 2.0, 3.0, 0.0]) + np.array([0, 0, 0, 0, 1.0])
+    vectors, noisy = uniforms(9, 40, 4), strength * uniforms(10, 4) + 0.1
+    found = statistics.posterior_mean(vectors, rows, noisy, 0.3, 2, (0.1, 2.0))
+    moments, best = vectors.T @ rows, (-math.inf, np.zeros(5))
+    sizes = [float(np.mean(np.sum(rows[:, part] ** 2, axis=1))) for part in ([0, 1], [2, 3])]
+    for residual, signal, ratio in product(statistics._RESIDUALS, statistics._SIGNALS, (0.1, 2.0)):
+        first, second = signal / sizes[0], signal * ratio / sizes[1]
+        prior = np.array([first, first, second, second, statistics._PRIOR_OF_CONSTANT])
+        noise = 0.3 * np.eye(4) + residual * vectors.T @ vectors
+        covariance = noise + (moments * prior) @ moments.T
+        likelihood = float(stats.multivariate_normal(np.zeros(4), covariance).logpdf(noisy))
+        if likelihood > best[0]:
+            best = likelihood, prior * (moments.T @ np.linalg.solve(covariance, noisy))
+    assert found == pytest.approx(best[1], rel=1e-6)
+
+
+def test_rows_of_no_length_are_limited_to_nothing() -> None:
+    lengths = np.array([0.0, 0.0, 1.0, 4.0])
+    kept = [(top, weights.tolist()) for _, top, weights in statistics.limited(lengths, (0, 0.5, 1))]
+    assert kept == [(0.5, [1, 1, 0.5, 0.125]), (4.0, [1, 1, 1, 1])]
 
 
 def test_the_choice_never_sees_a_label() -> None:

@@ -129,6 +129,8 @@ def test_rows_are_shrunk_to_one_and_rounded_inside() -> None:
         steps = rounded_within(some, 64, order)
         assert np.linalg.norm(steps, order, axis=1).max() <= 64
         assert np.abs(steps - 64 * some).max() <= 4
+    # no step may be as long as rounding 16 numbers makes a vector longer: 2 steps of 1
+    assert not rounded_within(np.eye(16), 1).any()
     np.testing.assert_allclose(checked_labels(rows, np.array([-2.0, 0.5, 3.0])), [-1, 0.5, 1])
     for labels in (np.array([1.0, np.nan, 1.0]), np.array([1.0]), np.ones((3, 1))):
         with pytest.raises(DataError):

@@ -191,6 +191,13 @@ def test_regularization_rises_only_where_it_must() -> None:
 
 
 @pytest.mark.statistical
+def test_noise_for_an_objective_whose_epsilon_has_no_exponential() -> None:
+    ridge, scale = objective_noise(Logistic(), 100, 0.25, Fraction(2000))
+    assert ridge == 0.25
+    rest = 2000 - math.log1p(0.25 / (100 * 0.25))
+    assert float(scale) == pytest.approx(2 / rest, rel=1e-9)
+
+
 def test_output_noise_is_radial_with_the_stated_scale() -> None:
     rows, labels = _data(40, 3)
     loss, ridge, epsilon = Logistic(), 0.1, 0.7

@@ -16,7 +16,7 @@ from labelveil.common.mechanisms.continual import FollowTheLeader, PrivateHedge
 from tests.common.mechanisms.central.test_minimiser import uniforms
 
 
-@pytest.mark.parametrize("rho", [Fraction(1, 100), 0.5, 3.0])
+@pytest.mark.parametrize("rho", [Fraction(1, 10**6), Fraction(1, 100), 0.5, 3.0])
 def test_what_is_asked_for_is_kept(rho: float | Fraction) -> None:
     for learner in (
         FollowTheLeader(100, 5, rho, seeded_entropy(0)),
@@ -26,6 +26,7 @@ def test_what_is_asked_for_is_kept(rho: float | Fraction) -> None:
         assert isinstance(made, ZeroConcentratedDP)
         assert made.adjacency == Adjacency.REPLACE_RECORD
         assert Fraction(rho) * Fraction(99, 100) <= made.exact_rho <= Fraction(rho)
+        assert np.isfinite(learner.see(np.ones(5))).all()
 
 
 @pytest.mark.parametrize("grid", [8, 1024])
@@ -81,6 +82,25 @@ def test_without_noise_a_play_is_the_step_down_the_gradient_to_a_thousandth() ->
     learner = FollowTheLeader(4, 2, 1e9, seeded_entropy(0), learning_rate=0.5)
     assert learner.see([0.333, -0.111]) == pytest.approx([-0.1665, 0.0555], abs=1e-3)
     assert learner.see([0.1, 0.2]) == pytest.approx([-0.2165, -0.0445], abs=1e-3)
+    # by default R/(C√T), of gradients up to 3
+    learner = FollowTheLeader(4, 2, 1e9, seeded_entropy(0), radius=2, clip=3)
+    assert learner.see([0.3, -2.4]) == pytest.approx([-0.1, 0.8], abs=3e-3)
+    assert learner.see([-30, 40]) == pytest.approx([0.5, 0.0], abs=3e-3)
+    hedge = PrivateHedge(4, 2, 1e9, seeded_entropy(0), learning_rate=0.5)
+    assert hedge.see([1, 0.2]) == pytest.approx([0.4013, 0.5987], abs=1e-3)
+
+
+def test_much_noise_slows_learning() -> None:
+    """Of T = 4 rounds a sum has noise of L = 3 nodes, so that d coordinates have C L √(d/ρ)."""
+    noise = 3 * 3 * math.sqrt(5 / 2)
+    rate = 2 / math.sqrt(4 * (3**2 + 2 * 3 * noise))
+    plays = [
+        FollowTheLeader(4, 5, 2, seeded_entropy(0), radius=2, clip=3, learning_rate=each).see(
+            [1] * 5
+        )
+        for each in (None, rate)
+    ]
+    assert plays[0] == pytest.approx(plays[1], rel=1e-6)
 
 
 def test_plays_stay_in_the_ball() -> None:

@@ -280,6 +280,8 @@ def test_scales_are_those_of_the_decimal_number_and_never_less() -> None:
     for written in (0.1, 0.3, 0.7, 1.1):
         answer = lv.group_sums(labels, question, epsilon=written)
         assert answer.guarantee.exact_epsilon == Fraction(str(written))
+    third = lv.group_sums(labels, question, epsilon=Fraction(1, 3))
+    assert third.guarantee.exact_epsilon == Fraction(1, 3)
     # a fraction whose terms are too large is rounded to noise that is wider, not narrower
     odd = Fraction(10**17 + 1, 3 * 10**17)
     rounded = NoisySums(question, odd).guarantee.exact_epsilon
@@ -320,6 +322,14 @@ def test_what_lies_off_the_lattice_is_refused() -> None:
             GroupQuestion.on_grid(grid, groups, widths, offsets)
     with pytest.raises(ConfigError, match="width of 0"):
         GroupQuestion.on_grid(grid, groups, 0, 2)
+    high = GroupQuestion.on_grid(Grid.from_step(3, 9, 1), [-1, 0, 1], [2, 6], [4, 9, 4], [5, 1, -1])
+    assert (high.half_widths.tolist(), high.offsets.tolist()) == ([2, 6], [1, 6])
+    assert high.levels is not None
+    assert high.weights is not None
+    assert (high.levels.tolist(), high.weights.tolist()) == ([0, 1, 0], [5, 1, -1])
+    assert repr(high) == "<a question about 3 events in 2 groups, 2 offsets>"
+    nobody = GroupQuestion.on_grid(grid, [-1, -1], 3, 0)
+    assert (nobody.groups.tolist(), nobody.half_widths.tolist()) == ([NO_GROUP] * 2, [3])
     ends = Lattice(-1.0, 3.0, 8)
     assert ends.places(np.array([-1.0, 0.5, 3.0]), "label").tolist() == [0, 3, 8]
     for beyond in (-1.5, 3.5, 0.4, np.nan):
@@ -329,6 +339,9 @@ def test_what_lies_off_the_lattice_is_refused() -> None:
     assert (uneven.steps, uneven.step) == (14, 0.5)
     assert Lattice.of_grid(Grid.from_step(0, 1, 0.1)).steps == 10
     assert Lattice.of_grid(Grid.from_count(0.1, 0.7, 512)).steps == 511
+    assert Lattice.of_grid(Grid.from_edges([0, 1, 8191])).steps == 8191
+    with pytest.raises(ConfigError, match="not whole steps of a common one apart"):
+        Lattice.of_grid(Grid.from_edges([0, 1, 8192]))
     with pytest.raises(ConfigError, match="not whole steps of a common one apart"):
         Lattice.of_grid(Grid.from_log(0, 400, 32, 5))
 
@@ -340,6 +353,8 @@ def test_whole_numbers_between_whole_bounds_are_on_the_lattice(lower: int, upper
     lattice = Lattice.between(lower, upper)
     assert np.isin(whole, np.round(lattice.points(np.arange(lattice.steps + 1)), 9)).all()
     assert lattice.steps % Lattice.of_grid(Grid.from_step(lower, upper, 1)).steps == 0
+    assert Lattice.between(0, 8191).steps == 8191  # the most; of more, whole numbers are not kept
+    assert Lattice.between(0, 8192).steps == 511
     assert Lattice.between(lower, 20_000.0).steps == Lattice.between(0, 0.3).steps == 511
 
 
@@ -355,6 +370,21 @@ def test_too_large_sums_and_noise_are_refused_before_anything_is_drawn() -> None
     for epsilon in (Fraction(0), Fraction(-1), Fraction(41)):
         with pytest.raises(PrivacyError, match="epsilon"):
             NoisySums(question, epsilon)
+    # terms of scales are taken up to 2**48: beyond it, noise is rounded up, or refused
+    one, top = GroupQuestion(Lattice(0.0, 1.0, 1), np.array([0]), np.array([1])), 1 << 48
+    for epsilon in (Fraction(1, top), Fraction(top, top - 1)):
+        assert NoisySums(one, epsilon).guarantee.exact_epsilon == epsilon
+    assert NoisySums(one, Fraction(top + 1, top)).guarantee.exact_epsilon == 1
+    with pytest.raises(PrivacyError, match="is too much to draw"):
+        NoisySums(one, Fraction(1, top + 1))
+    for rows in ((1 << 18) - 1, 1 << 18):  # of squares 2**24 and weights 2**20, these are 2**62
+        weights = np.broadcast_to(np.int32(1 << 20), (rows,))
+        given = wide, np.zeros(rows, dtype=np.int64), np.array([1 << 12])
+        if rows < 1 << 18:
+            assert len(GroupQuestion(*given, weights=weights, squares=1)) == rows
+        else:
+            with pytest.raises(ConfigError, match=r"must be below 2\*\*62"):
+                GroupQuestion(*given, weights=weights, squares=1)
     many, heavy = (np.broadcast_to(np.int32(value), (1 << 30,)) for value in (0, 1 << 20))
     with pytest.raises(ConfigError, match=r"must be below 2\*\*62"):
         GroupQuestion(wide, many, np.array([8191]), weights=heavy)

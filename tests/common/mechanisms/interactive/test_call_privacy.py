@@ -30,12 +30,14 @@ from labelveil.common.mechanisms.interactive import (
     IndividualSparseVector,
     MixedSession,
     NotPrior,
+    Outcome,
     Session,
     Terms,
     ThresholdTests,
     hit_cost,
     mixed_budget,
     one_shot_top_k,
+    thresholds,
 )
 from labelveil.common.mechanisms.interactive.optimal_curve import vertices
 from labelveil.common.mechanisms.interactive.targets import Target, boundary, not_prior, run_twice
@@ -421,6 +423,16 @@ def test_a_distinct_count_sketch_is_private_without_noise(epsilon: Fraction) -> 
     assert test.target == not_prior(epsilon)
 
 
+def test_a_flag_stays_down_with_the_stated_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    test = DistinctCountTest(lambda data: data, 2, 1, Fraction(1, 2))
+    first = int(test.stays_down * 2**32)
+    for drawn_, up in ((first - 1, False), (first, True)):
+        monkeypatch.setattr(
+            thresholds, "uniform_below", lambda bound, size, _, n=drawn_: np.full(size, n % bound)
+        )
+        assert test.sketch(np.arange(3), seeded_entropy(1).source("x")).tolist() == [up, up]
+
+
 @pytest.mark.statistical
 def test_distinct_sketches_follow_their_law_and_count_users_once() -> None:
     test = DistinctCountTest(lambda data: data, 2, 1, Fraction(1, 2))
@@ -429,10 +441,13 @@ def test_distinct_sketches_follow_their_law_and_count_users_once() -> None:
     assert outcomes_fit(seen, flag_law(test, 2, test.phantoms))
     assert not outcomes_fit(seen, flag_law(test, 5, test.phantoms))
     crowd = np.repeat(np.arange(5000), 3)
-    large = DistinctCountTest(lambda data: data, 4096, 0, Fraction(1, 2))
+    large = DistinctCountTest(lambda data: data, 4096, 0, Fraction(1, 5))  # with 3 phantoms each
     flags = int(large.sketch(crowd, seeded_entropy(3).source("test")).sum())
     assert abs(flags - large.expected_flags(5000)) < 6 * 32
     assert large.expected_flags(0) < flags - 6 * 32
+    for least in (flags, flags + 1):  # the same sketch
+        again = replace(large, least_flags=least).draw(crowd, seeded_entropy(3).source("test"))
+        assert again == Outcome(least == flags, (least == flags,))
     bar = round(large.expected_flags(2500))
     for count, expected in ((5000, True), (500, False)):
         asked = replace(large, least_flags=bar)

@@ -55,7 +55,7 @@ def oracle_law(oracle: Oracle, data: Any) -> np.ndarray:
 ORACLES: dict[str, tuple[Oracle, Any]] = {
     "exponential": (ExponentialMechanism(lambda data: data, EPSILON), SCORES),
     "exponential-sure": (ExponentialMechanism(lambda data: data, EPSILON, 1), np.array([9, 5, 4])),
-    "noisy-max": (NoisyMaxLaplace(lambda data: data, EPSILON), SCORES),
+    "noisy-max": (NoisyMaxLaplace(lambda data: data, EPSILON), np.array([3, 3, 5, 4, 4, 5])),
     "noisy-max-sure": (NoisyMaxLaplace(lambda data: data, EPSILON, 1), np.array([2, 8, 2])),
     "noisy-max-far": (NoisyMaxLaplace(lambda data: data, EPSILON, 9), np.array([99, 40, 95, 70])),
     "test-below": (LaplaceTest(lambda data: data, 7, EPSILON), 5),
@@ -115,10 +115,11 @@ def test_a_certain_answer_is_free() -> None:
 def test_the_wrapper_refuses_what_its_proof_does_not_cover() -> None:
     with pytest.raises(PrivacyError, match="1e-4"):
         Boundary(ExponentialMechanism(lambda data: data, Fraction(1, 10**5)))
-    with pytest.raises(DataError, match="integers"):
-        Boundary(ExponentialMechanism(lambda data: data, EPSILON)).draw(
-            np.array([0.5]), seeded_entropy(0).source("x")
-        )
+    for scores, named in (np.array([0.5]), "integers"), (np.zeros(0, dtype=int), "no scores"):
+        with pytest.raises(DataError, match=named):
+            Boundary(ExponentialMechanism(lambda data: data, EPSILON)).draw(
+                scores, seeded_entropy(0).source("x")
+            )
 
 
 def _threshold(entropy: Entropy) -> Any:
@@ -218,6 +219,7 @@ def test_records_pay_for_what_they_match_and_then_retire() -> None:
         with pytest.raises(DataError, match=named):
             vector.ask([few, np.array(wrong)], 3)
     assert vector.approximate(1e-6) == vector.terms.approximate(1e-6)
+    assert vector.guarantee == vector.terms.guarantee
 
 
 def test_individual_charging_with_one_record_is_a_session() -> None:

@@ -119,6 +119,8 @@ def test_a_hit_has_the_chance_of_its_lemma() -> None:
     assert not Target(F(3), F(1, 2)).within(other)
     assert one.within(one)
     assert hit_probability([0.5, 0.5], [0.5, 0.5], [0], 1.0) == 1
+    assert hit_probability([1, 0], [1, 0], [1], 1.0) == 1  # nobody ever sees a difference
+    assert boundary_closeness(F(1, 10**9)) == F(4, 3 * 10**9)
 
 
 def test_calls_are_counted_by_the_binomial_law() -> None:
@@ -127,6 +129,12 @@ def test_calls_are_counted_by_the_binomial_law() -> None:
         p = float(q)
         exact = sum(math.comb(calls, j) * p**j * (1 - p) ** (calls - j) for j in range(hits))
         assert exact <= overrun(calls, hits, q) <= exact * (1 + 1e-6)
+    assert overrun(3, 3, F(1, 10**4)) == 1
+    for epsilon in (18, 30, 40):  # few calls hit: the law is Poisson's, of a mean of 20
+        q = not_prior(F(epsilon)).probability
+        exact = sum(math.exp(-20) * 20**j / math.factorial(j) for j in range(3))
+        assert overrun(math.floor(20 / q), 3, q) == pytest.approx(exact, rel=1e-5)
+        assert calls_until(3, q, exact) == pytest.approx(20 / float(q), rel=1e-5)
     for hits, q, failure in ((1, F(1, 2), 0.1), (5, F(1, 3), 1e-3)):
         least = calls_until(hits, q, failure)
         assert overrun(least, hits, q) <= failure < overrun(least - 1, hits, q)
@@ -144,6 +152,8 @@ def test_a_drift_is_as_far_as_its_formula_says() -> None:
     missed = math.sqrt(math.log(2 / 0.05) / 2 * (1 / 5000 + 1 / 1000 + 3 * (deviation / 1000) ** 2))
     noticed = (test.threshold + 40 * math.log(1 / (2 * 0.05))) / 5000 + missed
     assert test.noticed(0.1) == pytest.approx(noticed)
+    nothing, one = (DriftTest(prior(rows), 5000, F(1, 20)).threshold for rows in (0, 1))
+    assert nothing == one  # a prior of no rows knows as little
     shares = np.cumsum(prior().probabilities)
     expected = [round(5000 * share) for share in shares.tolist()]
     assert test.expected.tolist() == expected
@@ -201,6 +211,12 @@ def test_terms_fit_the_budget_and_one_hit_more_does_not() -> None:
     hits = most_hits(2.0, F(1, 10**6), target)
     assert Terms(target, hits).approximate(F(1, 10**6)).epsilon <= 2
     assert Terms(target, hits + 1).approximate(F(1, 10**6)).epsilon > 2
+    exactly = Terms(target, 5).approximate(F(1, 10**6)).epsilon
+    assert most_hits(exactly, F(1, 10**6), target) == 5
+    assert largest_call_epsilon(exactly, F(1, 10**6), 5, grain=10) == F(1, 10)
+    assert largest_call_epsilon(1.5 / 1024, F(1, 2), 1) == F(1, 1024)
+    # calls of ε above 40, of which there are none, are not tried
+    assert largest_call_epsilon(99, F(1, 2), 1, lambda each: Target(each, ONE), 2) == F(79, 2)
     with pytest.raises(PrivacyError, match="more than 3 hits fit"):
         most_hits(9.0, F(1, 10**6), target, 3)
     largest = largest_call_epsilon(2.0, F(1, 10**6), 5)

@@ -47,6 +47,7 @@ def test_hits_are_counted_and_the_last_one_halts() -> None:
     for value in (0, 5, 0, 0, 7):
         assert s.run(says(value)) == value
     assert (s.hits, s.calls, s.halted) == (2, 5, False)
+    assert s.guarantee == TERMS.guarantee
     assert s.run(says(1)) == 1
     assert s.halted
     with pytest.raises(BudgetError, match="halted after 3 hits"):
@@ -191,9 +192,10 @@ def test_a_batch_is_answered_as_its_tests_would_be_alone() -> None:
     assert np.all(answers.values[~answers.above] == 0)
     with pytest.raises(BudgetError):
         s.run_batch(tests)
-    whole = session(Terms(not_prior(EPSILON), 30), counts)
-    assert whole.run_batch(tests).above.size == 2000
-    assert (whole.hits, whole.halted) == (20, False)
+    for hits, asked in ((30, 2000), (20, 1951), (21, 2000)):  # after the last hit nothing is said
+        whole = session(Terms(not_prior(EPSILON), hits), np.roll(counts, -49))
+        assert whole.run_batch(tests).above.size == asked
+        assert (whole.hits, whole.halted) == (20, hits == 20)
     assert whole.run_batch(ThresholdTests(lambda data: data, 0, EPSILON)).values is None
 
 
@@ -230,11 +232,15 @@ def test_three_positions() -> None:
 
 
 def test_families_stop_with_the_best_guesser() -> None:
-    s = session(Terms(not_prior(EPSILON), 2, families=2))
+    heard: list[dict[str, Any]] = []
+    s = session(Terms(not_prior(EPSILON), 2, families=2), journal=heard.append)
     for answer in (1, 1, 1, 2):
         s.run(BestOfPriors(lambda d, r, a=answer: a, EPSILON, (1, 2)))
         assert not s.halted
+        assert heard[-1]["hits"] == list(s.family_hits)
     assert s.family_hits == (1, 3)
+    with pytest.raises(PrivacyError, match="one-shot selection needs a session of one"):
+        one_shot_top_k(s, [lambda d, r: (1, 1)], EPSILON / 2, 1)
     s.run(BestOfPriors(lambda d, r: 3, EPSILON, (1, 2)))
     assert s.halted
     with pytest.raises(PrivacyError, match="1 target families"):
@@ -292,6 +298,20 @@ def test_the_best_of_many_candidates_cost_what_is_shown() -> None:
     assert [c.index for c in ends] == [2, 4, 3]
     with pytest.raises(PrivacyError, match="outside the session's terms"):
         one_shot_top_k(session(), candidates, EPSILON, 1)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_no_more_outcomes_are_published_than_hits_are_left(more: int) -> None:
+    s = session(Terms(not_prior(EPSILON), 4))
+    s.run(says(5))
+    found = lambda data, source, room: list(range(room + more))  # noqa: E731
+    if more:
+        with pytest.raises(PrivacyError, match="4 outcomes are more than the 3 hits left"):
+            s.reveal(s.terms.target, found)
+        assert s.hits == 2
+    else:
+        assert s.reveal(s.terms.target, found) == [0, 1, 2]
+        assert (s.halted, s.calls) == (True, 2)
 
 
 def test_a_stream_pays_for_change_alone() -> None:
@@ -410,7 +430,15 @@ def test_an_exception_of_a_batch_uses_up_what_its_answers_could() -> None:
 
 
 def test_public_parameters_are_refused_before_a_session_hears_of_them() -> None:
-    for options in ({"sensitivity": 0}, {"epsilon": Fraction(0.1)}):
+    half = 1 << 47  # of the largest term of noise's scale
+    for epsilon in (Fraction(half, 3), Fraction(3, half)):
+        ThresholdTests(lambda data: data, 0, epsilon, sensitivity=2)
+    for options in (
+        {"sensitivity": 0},
+        {"epsilon": Fraction(0.1)},
+        {"epsilon": Fraction(half, 3), "sensitivity": 3},
+        {"epsilon": Fraction(3, half), "sensitivity": 3},
+    ):
         with pytest.raises(PrivacyError):
             ThresholdTests(lambda data: data, 0, **{"epsilon": EPSILON, **options})  # type: ignore[arg-type]
         with pytest.raises(PrivacyError):

@@ -133,6 +133,8 @@ def test_with_q_one_the_game_is_the_optimal_composition(epsilon: float, hits: in
         exact = optimal_composition([PureDP.of(epsilon)] * hits, delta).epsilon
         assert curve.epsilon(delta) == pytest.approx(exact, rel=1e-5)
         assert curve.epsilon(delta) >= exact * (1 - 1e-9)
+    assert curve.epsilon(0.999) == 0
+    assert curve.epsilon(1e-30) == math.inf
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 2.0])
@@ -205,6 +207,13 @@ def test_no_strategy_beats_the_game_and_a_simple_one_nearly_attains_it(
     assert any(found > 0.6 * at(curve, claimed) for claimed, found in best.items())
 
 
+@pytest.mark.parametrize(("hits", "delta"), [(10_000, DELTA), (3, Fraction(1, 10**30))])
+def test_what_a_route_cannot_solve_is_left_to_others(hits: int, delta: float | Fraction) -> None:
+    routes = set(Terms(not_prior(Fraction(1, 10)), hits).routes(delta))
+    others = {"tail, basic", "tail, advanced", "tail, RDP", "hit cost"}
+    assert routes == (others if hits == 10_000 else others | {"tail, optimal"})
+
+
 def test_more_hits_and_less_delta_cost_more() -> None:
     target = not_prior(Fraction(1, 4))
     by_hits = [Terms(target, hits).approximate(DELTA).epsilon for hits in (1, 2, 5, 20)]
@@ -267,7 +276,7 @@ def test_families_and_calls_with_delta_cost_what_the_lemmas_say() -> None:
     with_delta = Terms(target, 10, call_delta=Fraction(5, 10**7)).approximate(1e-6).epsilon
     assert with_delta == pytest.approx(Terms(target, 10).approximate(5e-7).epsilon, rel=1e-9)
     with pytest.raises(PrivacyError, match="must be above"):
-        Terms(target, 10, call_delta=Fraction(1, 10**6)).approximate(1e-6)
+        Terms(target, 10, call_delta=Fraction(1, 10**6)).approximate(Fraction(1, 10**6))
 
 
 def test_calls_of_large_epsilon_still_have_a_guarantee() -> None:

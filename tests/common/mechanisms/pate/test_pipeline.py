@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -63,6 +64,9 @@ def test_digits_from_many_small_teachers() -> None:
     assert report.answered == 300
     assert report.privacy.epsilon > 0
     assert report.incurred_epsilon is not None
+    nobody = replace(answers, labels=np.full(300, -1))
+    with pytest.raises(DataError, match="no query was answered"):
+        train_student(LogisticRegression, x[public], nobody, x[test], y[test], 1e-5)
 
 
 def blobs() -> tuple[np.ndarray, np.ndarray]:

@@ -48,6 +48,15 @@ def gaussian_mass(variance: float, reach: int) -> tuple[np.ndarray, np.ndarray]:
     return points, mass / mass.sum()
 
 
+def in_parts(law: tuple[np.ndarray, np.ndarray], parts: int) -> tuple[np.ndarray, np.ndarray]:
+    """The same law, of values that are counted in parts of a user."""
+    points, mass = law
+    finer = np.arange(points[0] * parts, points[-1] * parts + 1)
+    masses = np.zeros(finer.size)
+    masses[::parts] = mass
+    return finer, masses
+
+
 def noisy_argmax(utilities: list[int], noise: tuple[np.ndarray, np.ndarray]) -> list[float]:
     """P[i is the first argmax] with independent integer noise: sum over the winner's value."""
     points, mass = noise

@@ -37,6 +37,13 @@ from tests.common.mechanisms.selection.laws import laplace_mass
 
 F = Fraction
 ONE, TINY = F(1), F(1, 10**6)
+
+
+def chosen_near(strength: Fraction) -> int:
+    chosen = ChooseRank(NoisyMax(Law.GUMBEL, ONE), regularizer=pull_towards(2, strength))
+    return chosen.draw(ranked([9, 9, 8]), seeded_entropy(1).source("x"))
+
+
 AT: list[tuple[Callable[[], object], Callable[[], object]]] = [
     # refused, and what is nearest to it and is not
     (lambda: NoisyMax(Law.GUMBEL, F(0)), lambda: NoisyMax(Law.GUMBEL, TINY)),
@@ -59,6 +66,10 @@ AT: list[tuple[Callable[[], object], Callable[[], object]]] = [
     (
         lambda: ChooseRank(NoisyMax(Law.GUMBEL, ONE)).ranks(1),
         lambda: ChooseRank(NoisyMax(Law.GUMBEL, ONE)).ranks(2),
+    ),
+    (  # multiples of 1/2^20 and no finer
+        lambda: chosen_near(F(1, (1 << 20) + 1)),
+        lambda: chosen_near(F(1, 1 << 20)),
     ),
     (lambda: Peeling(0, ONE), lambda: Peeling(1, ONE)),
     (lambda: Peeling(1, F(0)), lambda: Peeling(1, TINY)),
@@ -177,6 +188,8 @@ def test_two_utilities_move_apart_by_the_reach(step: int, monotone: bool, reach:
     for order in (F(2), F(10)):
         exact = float(order) * reach**2 / 16 + math.log(5) / (float(order) - 1)
         assert exact <= float(gauss.at(order)) <= exact * (1 + 1e-9)  # type: ignore[attr-defined]
+    alone = NoisyMax(Law.GAUSSIAN, variance=F(8), monotone=monotone, step=step).guarantee(1)
+    assert alone.at(F(2)) == F(reach**2, 8)  # type: ignore[attr-defined]
 
 
 def test_tests_and_choices_cost_their_formulas() -> None:
@@ -276,6 +289,17 @@ def test_a_rank_is_pulled_to_where_it_is_said() -> None:
     chosen = ChooseRank(NoisyMax(Law.GUMBEL, ONE), regularizer=pull_towards(3, F(1000)))
     sources = [seeded_entropy(n).source("x") for n in range(10)]
     assert {chosen.draw(ranked([9, 9, 8, 8, 4, 4]), source) for source in sources} == {3}
+
+
+def test_no_rank_beyond_the_most_is_considered() -> None:
+    counts = [90_000, 89_000, 88_000, 20, 10]
+    for most, size in ((20, 3), (2, 2)):
+        found = Leaders(F(8), most=most).draw(counts, seeded_entropy(1))
+        assert found.chosen.size <= size
+        stable = StableLeaders(F(8), TINY, most).draw(counts, seeded_entropy(1))
+        assert stable is not None
+        assert stable.size == size if most == 20 else stable.size <= size
+        assert Peeling(most, F(8)).draw(counts, seeded_entropy(1)).k == min(most, 5)
 
 
 @pytest.mark.parametrize("kind", [GaussianTest, LaplaceTest])

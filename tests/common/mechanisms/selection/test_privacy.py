@@ -46,15 +46,16 @@ DELTA = Fraction(1, 50)
 
 def noise_law(noise: NoisyMax, utilities: list[int], denominator: int = 1) -> list[float]:
     if noise.law == Law.GAUSSIAN:
-        points, mass = laws.gaussian_mass(float(noise.variance or 0), 30)
-        return laws.noisy_argmax(utilities, (points, mass))
+        values = laws.gaussian_mass(float(noise.variance or 0), 30)
+        return laws.noisy_argmax(utilities, laws.in_parts(values, denominator))
+    if noise.law == Law.LAPLACE:
+        values = laws.laplace_mass(float(noise.reach / (noise.epsilon or 0)), 60)
+        return laws.noisy_argmax(utilities, laws.in_parts(values, denominator))
     rate = float((noise.epsilon or 0) / noise.reach) / denominator
     scores = [rate * u for u in utilities]
     if noise.law == Law.GUMBEL:
         return laws.softmax(scores).tolist()
-    if noise.law == Law.EXPONENTIAL:
-        return laws.permute_and_flip(scores)
-    return laws.noisy_argmax(utilities, laws.laplace_mass(1 / rate, 60))
+    return laws.permute_and_flip(scores)
 
 
 def rank_law(choice: ChooseRank, counts: Counts) -> list[float]:
@@ -229,15 +230,15 @@ CASES: dict[str, Case] = {
         for law in Law
         for monotone in (True,)
     },
+    "rank": _rank_case(NoisyMax(Law.GUMBEL, EPSILON)),
     **{
-        f"rank-{law}": _rank_case(
-            NoisyMax(law, variance=Fraction(5)) if law == Law.GAUSSIAN else NoisyMax(law, EPSILON)
+        f"rank-pulled-{law}": _rank_case(
+            NoisyMax(law, variance=Fraction(5)) if law == Law.GAUSSIAN else NoisyMax(law, EPSILON),
+            most=2,
+            regularizer=pull_towards(2, Fraction(2, 3)),
         )
-        for law in Law
+        for law in (Law.GUMBEL, Law.EXPONENTIAL, Law.GAUSSIAN, Law.LAPLACE)
     },
-    "rank-pulled": _rank_case(
-        NoisyMax(Law.GUMBEL, EPSILON), most=2, regularizer=pull_towards(2, Fraction(2, 3))
-    ),
     "test-gaussian": _test_case(GaussianTest(Fraction(3), DELTA)),
     "test-laplace": _test_case(LaplaceTest(Fraction(4, 5), DELTA)),
     "peeling": Case(

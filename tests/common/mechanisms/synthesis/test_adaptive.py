@@ -188,7 +188,9 @@ def test_a_concentrated_budget_states_what_it_is_in_epsilon_and_delta() -> None:
 
 
 def test_refusals() -> None:
+    least = Fraction(1, 1 << 14)
     with pytest.raises(PrivacyError, match="at least 2"):
-        PureBudget(Fraction(0))
+        PureBudget(least - Fraction(1, 1 << 30))
+    assert PureBudget(least).share(least / (1 << 20)) == Fraction(1, 1 << 24)
     with pytest.raises(ConfigError, match="every attribute"):
         SelectMeasureProject(Marginals(DOMAIN, ((0, 1), (2,))), BUDGETS[0])

@@ -134,7 +134,22 @@ def test_the_small_size_follows_the_theorem() -> None:
             assert 2 * queries * math.exp(-2 * m * alpha**2) < 1
 
 
+def test_the_bound_is_its_formula() -> None:
+    """α + 2 (m ln|X| + ln(1/β))/(ε n), with ε = 2 and m = 4, of 3 cells."""
+    blr = BLR(thresholds(3), Fraction(2), 0.6)
+    bound = 0.6 + (blr.rows * math.log(3) + math.log(20)) / 500
+    assert blr.bound(500, 0.05) == pytest.approx(bound)
+    scaled = BLR(LinearQueries(np.array([[0, 5, 2]]), scale=5), Fraction(2), 0.6)
+    shares = np.array(scaled.databases) @ [0, 1, 0.4] / scaled.rows
+    assert scaled.errors([1, 1, 2]) == pytest.approx(np.abs(shares - 1.8 / 4))
+
+
 def test_refusals_name_the_remedy() -> None:
+    huge = BLR(LinearQueries(np.array([[0, 1 << 20]]), scale=1 << 20), Fraction(1), 0.6)
+    assert huge.rows == 4
+    assert huge.law([0, (1 << 40) - 1])[1] == Fraction(1, 8 << 20)
+    with pytest.raises(ConfigError, match="overflow"):
+        huge.law([0, 1 << 40])
     with pytest.raises(ConfigError, match="raise alpha"):
         BLR(thresholds(8), Fraction(1), 0.1)
     with pytest.raises(PrivacyError, match="epsilon=0"):

@@ -123,6 +123,16 @@ def test_the_model_moves_from_uniform_to_the_table(replays: int) -> None:
     assert learnt[1] < (0.8 if replays == 0 else 0.1) * uniform[1]
 
 
+def test_a_model_is_updated_by_half_of_the_surprise_in_shares_of_the_scale() -> None:
+    """One round, whose query has weights 0, 2 and 5 of 5; at this ε there is no noise."""
+    queries = LinearQueries(np.array([[0, 2, 5]]), scale=5)
+    made = MWEM(queries, Fraction(10**6), rounds=1, replays=1)
+    fitted = made.draw(np.array([10, 10, 80]), seeded_entropy(1))
+    surprise = 0.84 - 1.4 / 3
+    updated = np.exp(np.array([0, 0.4, 1]) * surprise / 2)
+    assert fitted.weights == pytest.approx(updated / updated.sum(), rel=1e-6)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(CENSUS.missing is not None, reason=str(CENSUS.missing))
 @pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1)])

@@ -69,6 +69,22 @@ def test_records_lie_where_the_weights_are() -> None:
     assert DOMAIN.rows(weights, 0).shape == (0, 3)
 
 
+def test_errors_are_shares_of_records_whatever_the_scale() -> None:
+    queries = LinearQueries(np.array([[0, 3, 5, 1], [5, 2, 2, 0]]), scale=5)
+    table = np.array([2, 1, 0, 1])  # 4 records, so that 4/20 of an answer are a fifth
+    assert errors(queries, table, np.add(queries.answers(table), [4, -2])) == pytest.approx(
+        (0.2, 0.15)
+    )
+
+
+@pytest.mark.parametrize("cells", [1024, 1025])
+def test_a_bound_for_many_cells_is_of_ranges(cells: int) -> None:
+    """Of weights 1 … 3 and 2 … 3 they are 2 and 1; columns are no farther apart where known."""
+    weights = np.full((2, cells), 3)
+    weights[0, 0], weights[1, 1] = 1, 2
+    assert LinearQueries(weights, 3).l1_sensitivity == 3
+
+
 @pytest.mark.slow
 def test_the_baseline_has_the_noise_of_its_formula() -> None:
     workload = Marginals.up_to(SMALL, 2)  # three marginals: Δ₁ = 6
@@ -94,6 +110,8 @@ def test_the_baseline_has_the_noise_of_its_formula() -> None:
         (lambda: Domain(("a", "b"), (1 << 12, 1 << 12)), "merge values"),
         (lambda: Marginals(SMALL, ((1, 0),)), "ascending"),
         (lambda: Marginals.up_to(SMALL, 3), "1 … 2"),
+        (lambda: Marginals.up_to(SMALL, 0), "1 … 2"),
+        (lambda: Marginals(SMALL, ((0,), (1, 0))), "ascending"),
         (lambda: LinearQueries(np.array([[0, 2]])), "0 … 1"),
         (lambda: LinearQueries(np.array([0.5])), "matrix"),
     ],
@@ -108,7 +126,9 @@ def test_codes_and_tables_that_do_not_fit_are_refused() -> None:
         SMALL.index([[0, 2]])
     with pytest.raises(DataError, match="integers with one column"):
         SMALL.index([[0.0, 1.0]])
-    for table in ([1, 2, 3], [1, 2, 3, -1], [0, 0, 0, 0]):
+    most = 1 << 40
+    assert laplace_answers(WORKLOADS[0], [0, most, 0, 0], Fraction(1), seeded_entropy(0)).size == 8
+    for table in ([1, 2, 3], [1, 2, 3, -1], [0, 0, 0, 0], [1, most, 0, 0]):
         with pytest.raises(DataError, match="histogram"):
             laplace_answers(WORKLOADS[0], table, Fraction(1), seeded_entropy(0))
 

@@ -17,8 +17,14 @@ def test_knots_are_few_enough_that_all_codes_fit_two_bytes() -> None:
     assert most_knots([None] * 3) == 10
     assert most_knots([None] * 4 + [2]) == 3
     assert most_knots([2] * 8) == 32
-    with pytest.raises(ConfigError, match="combined codes"):
-        most_knots([None] * 8)
+    assert most_knots([None] * 5 + [2]) == 2  # of at most four outputs a point: 2 × 8⁵ is 2¹⁶
+    for outputs, named in (
+        ([None] * 8, "8 × 8 × 8"),
+        ([None] * 5 + [2, 2], "8 × 2 × 2 = 131,072"),
+        ([300, 300], "300 × 300 = 90,000"),
+    ):
+        with pytest.raises(ConfigError, match=f"{named}.* combined codes"):
+            most_knots(outputs)  # type: ignore[arg-type]
 
 
 def respond(outputs: int) -> Randomizer:
@@ -39,6 +45,17 @@ def test_designs_of_too_many_outputs_are_built_with_fewer_knots() -> None:
     built = fitting(build, most_knots([None] * 3))
     assert [one.channel.outputs.size for one in built] == [40] * 3
     assert tried == [10, 9, 8, 7, 6]
+    # 2¹⁶ codes have room; those of two parts have not, nor has what a manifest says of nine
+    for outputs, parts, points in (((256, 256), 1, 9), ((256, 256), 2, 2), ((256,), 9, 2)):
+        tried.clear()
+        made = [*map(respond, outputs)]
+
+        def same(points: int, made: list[Randomizer] = made) -> list[Randomizer]:
+            tried.append(points)
+            return made
+
+        assert fitting(same, 9, parts) == made
+        assert tried[-1] == points
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 2.0, 12.0])

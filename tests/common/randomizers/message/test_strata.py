@@ -16,6 +16,7 @@ from labelveil.common.randomizers import Randomizer, build_randomizer
 from labelveil.common.randomizers.base import LABEL_STREAM
 from labelveil.common.randomizers.cells import Cells, Group
 from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message import division as dividing
 from labelveil.common.randomizers.message.plan import plan_message
 from labelveil.common.randomizers.message.private_labels import (
     PrivateEvents,
@@ -177,9 +178,23 @@ def test_a_stratum_has_the_law_of_its_own_labels_and_a_noisy_one_that_of_all() -
     bins = bins_of(Cells((GRID,)), pooled)
     noise = np.array([3, -2, 4, 0, 1, -1, 2, 3])
     assert np.allclose(stratum_law(pooled, bins, noise, 10, 100.0), pooled)
+    uneven = np.array([0.25, 0.75, 0.0])
+    both = np.array([0, 1, 1])
+    assert np.allclose(stratum_law(uneven, both, np.array([5, 15]), 20, 0.0), uneven)
+    nobody, one = (stratum_law(uneven, both, np.array([3, -2]), rows, 2.0) for rows in (0, 1))
+    assert np.allclose(nobody, one)
+    assert stratum_law(uneven, np.arange(3), np.array([5, 15, 1]), 20, 1.0).sum() == pytest.approx(
+        1
+    )
 
 
-@pytest.mark.parametrize("count", [1, 2, 40, 10_000])
+def test_bins_are_ranges_of_about_equal_mass_and_two_of_each_of_many_labels() -> None:
+    assert bins_of(Cells((Grid(np.arange(3.0)),)), np.array([0.9, 0.1, 0.0])).tolist() == [0, 1, 1]
+    four = Cells((Grid(np.arange(2.0)),) * 4)
+    assert np.unique(bins_of(four, np.full(16, 1 / 16))).size == 16
+
+
+@pytest.mark.parametrize("count", [1, 2, 32, 33, 10_000])
 def test_at_most_32_strata_are_kept_the_largest_and_all_others_are_one(count: int) -> None:
     rows = np.r_[np.arange(1, count + 1) * 1000, 0]
     strata = keep_strata([f"c{i}" for i in range(count)], rows, 1.0)
@@ -194,12 +209,28 @@ def test_at_most_32_strata_are_kept_the_largest_and_all_others_are_one(count: in
 
 
 def test_few_events_are_no_stratum_of_their_own() -> None:
+    least = keep_strata(["15", "16", "17"], np.array([15, 16, 17, 0]), 1.0)
+    assert least.names == ("16", "17", OTHERS)
     strata = keep_strata(["many", "one", "none"], np.array([5000, 1, 0, 2]), 0.1)
     assert strata.names == ("many", OTHERS)
     assert strata.rows == (5000, 3)
     labels = np.linspace(0, 30, 40)
     made = randomize_labels(labels, lower=0, upper=30, epsilon=1, strata=["a", "b"] * 20)
     assert made.events.message.strata is None
+
+
+def test_labels_are_sent_alone_where_strata_have_no_room_for_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terms = [LabelTerms(name, 0, 1, Grid(np.arange(2.0))) for name in "ab"]
+    _, strata = in_strata(6000)
+    labels = np.column_stack([strata, np.arange(6000) % 2]).astype(np.float64)
+    plan = plan_message(terms, 6000, 2.0, division="joint")
+    plan = plan.by_stratum(VALUES, np.bincount(strata, minlength=3))
+    monkeypatch.setattr(dividing, "MAX_WEIGHTS", 100)
+    events = randomize(labels, plan, seeded_entropy(4), strata)
+    assert [len(each) for each in events.message.by_stratum] == [2, 2]
+    assert 1.9 < events.guarantee.exact_epsilon <= 2
 
 
 @pytest.mark.parametrize("division", one_in(3, ["auto", "split", "joint"]))

@@ -460,6 +460,10 @@ def test_strata_are_counted_before_anything_is_released(party: Party) -> None:
     assert strata_notes(party.config(), [1.0]) == []
     (party.folder / "t.txt").write_text("Ulm\nBonn\nKiel\n")  # no event is of another
     assert rows_of_values(config, stratum_column(config.strata)).tolist() == [301, 40, 250, 0]
+    (party.folder / "few.csv").write_text("id,amount\nk0,1\n")
+    sources = {"labels": party.folder / "few.csv", "population": source}
+    config = config.model_copy(update={"data": config.data.model_copy(update=sources)})
+    assert rows_of_values(config, stratum_column(config.strata)).tolist() == [301, 40, 250, 0]
 
 
 @pytest.mark.parametrize(

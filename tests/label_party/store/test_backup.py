@@ -298,13 +298,20 @@ def test_a_backup_without_its_ledger_restores_nothing(
     assert not [*party.folder.rglob("evil"), *party.folder.parent.glob("evil")]
 
 
-def test_refused_backups_leave_no_file(party: Party) -> None:
+def test_refused_backups_leave_no_file(party: Party, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "does not exist" in party.run("backup", "--to", "b.tar").error
     assert party.release().code == 0
     (party.folder / "b.tar").write_text("mine")
     assert "exists already" in party.run("backup", "--to", "b.tar").error
     assert "cannot be written" in party.run("backup", "--to", "nowhere/b.tar").error
-    assert not list(party.folder.glob(".*"))
+
+    def failing(database: sqlite3.Connection) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr("labelveil.label_party.store.seal.remove", failing)
+    error = party.run("backup", "--to", "c.tar").error
+    assert "cannot be written: disk I/O error; set --to" in error
+    assert not [*party.folder.glob(".*"), *party.folder.glob("c.tar")]
 
 
 def _damage(path: Path) -> None:
@@ -412,7 +419,7 @@ def test_of_a_damaged_backup_what_is_whole_is_restored(
     for epoch in ("1", "2"):
         assert party.release(data__epoch=epoch).code == 0
     codes = (party.store / "releases/labels/1/codes.bin").read_bytes()
-    assert party.run("backup", "--to", "b.tar").code == 0
+    assert json.loads(party.run("backup", "--to", "b.tar", "--json").out)["releases"] == 2
     old = _lose_store(party)
     path = party.folder / "b.tar"
     whole = path.read_bytes()
@@ -515,15 +522,17 @@ def test_killed_at_some_steps_of_a_restore_the_next_one_finishes(
 
 
 def test_a_restore_mends_what_is_damaged_in_the_store(party: Party) -> None:
-    assert party.release().code == 0
-    codes = party.store / "releases/labels/1/codes.bin"
-    before = codes.read_bytes()
+    for epoch in ("1", "2", "3"):
+        assert party.release(data__epoch=epoch).code == 0
+    before = {path: path.read_bytes() for path in party.store.glob("releases/*/*/*")}
     assert party.run("backup", "--to", "b.tar").code == 0
-    _damage(codes)
+    for name in ("1/codes.bin", "2/codes.bin", "2/charge.json"):
+        _damage(party.store / "releases/labels" / name)
     for path in party.store.glob("ledger.sqlite*"):
         path.unlink()
+    assert "cannot be read: Is a directory" in party.run("restore", ".", "--nothing-since").error
     assert _restore(party, "--nothing-since").code == 0
-    assert codes.read_bytes() == before
+    assert {path: path.read_bytes() for path in party.store.glob("releases/*/*/*")} == before
 
 
 def test_a_restore_takes_the_place_of_nothing_that_another_ledger_sold(party: Party) -> None:

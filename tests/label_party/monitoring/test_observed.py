@@ -89,6 +89,8 @@ def test_without_a_ledger_it_is_alive_and_not_ready(
         for damage in (lambda: ledger.write_bytes(b"no database" * 1000), ledger.unlink):
             damage()
             assert get(address, "/readyz") == (503, "the ledger cannot be read\n")
+            code, page = get(address, "/")
+            assert (code, "ledger.sqlite" in page) == (200, True)
             assert get(address, "/livez")[0] == 200
             eventually(lambda: _status(health) == health_pb2.HealthCheckResponse.NOT_SERVING)
             assert metrics(address)["label_party_ledger_readable"] == 0

@@ -40,6 +40,7 @@ from labelveil.label_party.release.prior_knowledge import (
     PriorKnowledge,
     choose_knowledge,
     from_domain,
+    from_manifest,
 )
 from labelveil.label_party.release.public_prior import read_prior
 from labelveil.label_party.release.strata import names_stratum, strata_notes, stratum_column
@@ -74,6 +75,8 @@ def test_epochs_are_what_stands_in_the_place_of_names(party: Party) -> None:
     ):
         with pytest.raises(ConfigError, match=said):
             watch.arrived(party.config(data__labels=labels))
+    submitted = {"data__labels": "days/s-{epoch}.csv", "data__population": "submitted"}
+    assert watch.arrived(party.config(**submitted)) == ["", "1", "2"]  # labels say what there is
     with pytest.raises(DataError, match="none is no folder"):
         watch.arrived(party.config(data__labels="none/{epoch}.csv"))
     with pytest.raises(ConfigError, match="neither is set"):
@@ -288,6 +291,15 @@ def test_a_plan_has_one_prior_and_says_which(party: Party) -> None:
     ):
         with pytest.raises(ConfigError, match="a plan has one prior"):
             chosen(*given)
+    party.write_labels({"key": ["event-0", "event-1"], "label": [-5.0, 99.0]})
+    (known,) = chosen(None, None, True).known  # as a release takes them: at the nearest end
+    assert (known.values[:, 0].tolist(), known.weights.tolist()) == ([0, 10], [EVENTS - 1, 1])
+    with pytest.raises(ConfigError, match="has no label 'x'; its labels are label"):
+        from_manifest(release, ["x", "y"])
+    damaged = party.folder / "manifest.json"
+    damaged.write_bytes((release / "manifest.json").read_bytes()[:-9])
+    with pytest.raises(ReleaseError, match=f"^{damaged}: the manifest is not valid JSON"):
+        from_manifest(damaged, ["label"])
     assert party.run("withdraw", "1", "--reason=wrong", "--yes").code == 0
     assert chosen(release, None, False).source.endswith(", which was withdrawn (wrong)")
 

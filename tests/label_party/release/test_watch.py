@@ -236,9 +236,22 @@ def test_a_release_whose_bytes_are_lost_counts_as_a_hit(party: Party) -> None:
     with Ledger(party.store / "ledger.sqlite") as ledger:
         guarantee = ledger.charges("labels")[-1].guarantee
         ledger.count(Purchase("labels", "lost", LABELS, guarantee))
-    write_day(party, "d2")
-    watch(party, **SESSION)
-    assert session_state(party, "d2") == [1, 1]
+    for number, day in enumerate(("d2", "d3"), 1):  # as one, and not once more
+        write_day(party, day)
+        watch(party, **SESSION)
+        assert session_state(party, day) == [1, number]
+
+
+def test_what_has_no_histogram_is_not_tested(party: Party) -> None:
+    """That of a yes or no is decoded from its codes."""
+    binary = {"domain__grid": '"whole"', "domain__upper": 1, "randomizer__name": '"auto"'}
+    for day in ("d1", "d2"):
+        write_day(party, day, rows=300)
+        done = watch(party, **{**SESSION, **binary, "privacy__total_epsilon": 9})
+        assert done.code == 0, done
+        assert manifest(party, day).drift is None
+    with Ledger(party.store / "ledger.sqlite") as ledger:
+        assert [charge.purpose for charge in ledger.charges("labels")] == [LABELS] * 2
 
 
 def test_what_is_found_later_takes_no_hit_back(party: Party, tmp_path: Path) -> None:

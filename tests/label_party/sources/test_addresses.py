@@ -179,6 +179,8 @@ def test_places_are_distinguished() -> None:
     for address in ("ftp://host/a.csv", "s3:/bucket/a.csv", "mysql://host/db"):
         with pytest.raises(ConfigError, match=r"must begin with one of .*sqlite://.*s3://"):
             check_address(address)
+    with pytest.raises(ConfigError, match="in what follows its '\\?'"):
+        check_address("s3://bucket/a.csv?")
     database = check_address("postgresql://me@/db?host=/run/pg&sslmode=verify-full")
     assert locate(database, "SELECT 1", None) == Query(str(database), "SELECT 1")
 

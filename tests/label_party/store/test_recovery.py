@@ -204,12 +204,15 @@ def test_the_events_of_a_lost_ledger_pay_from_no_other_account(
 def test_what_fails_takes_back_its_own_reservation_if_the_disk_lets_it(
     party: Party, monkeypatch: pytest.MonkeyPatch, lasting: bool
 ) -> None:
+    others = party.store / "releases" / "labels" / "2"
+
     def fail(*given: Any) -> None:
         raise LedgerError("the disk failed")
 
     def commit(ledger: Ledger, *given: Any) -> None:
         privacy = party.config().privacy
         reserve(ledger, "labels", "2", privacy.charge, privacy.limit)  # by somebody else
+        others.mkdir()
         if lasting:
             monkeypatch.setattr(Ledger, "settle", fail)
         fail()
@@ -221,6 +224,7 @@ def test_what_fails_takes_back_its_own_reservation_if_the_disk_lets_it(
     assert ("the next start will find out whether it counts" in error) == lasting
     with Store(party.store).read_ledger() as ledger:
         assert [entry.epoch for entry in ledger.charges()] == ["1"] * lasting + ["2"]
+    assert others.exists()
 
 
 def test_an_unknown_release_that_is_damaged_is_spent_and_kept(

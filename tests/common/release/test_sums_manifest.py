@@ -151,6 +151,19 @@ def test_codes_have_no_rows_of_their_own(tmp_path: Path) -> None:
             Manifest.from_bytes(written(changed))
 
 
+@pytest.mark.parametrize("member", ["secret_check", "optional"])
+def test_a_first_format_says_nothing_of_later_ones(tmp_path: Path, member: str) -> None:
+    folder = unpack(kept(RELEASE, 1), tmp_path / "codes")
+    document = json.loads((folder / "manifest.json").read_bytes())
+    Manifest.from_bytes(written(document))
+    if member == "optional":
+        document["optional"] = {"more": 1}
+    else:
+        document["population"]["secret_check"] = "ab" * 16
+    with pytest.raises(ReleaseError, match="format 1 says neither secret_check nor"):
+        Manifest.from_bytes(written(document))
+
+
 def test_a_manifest_states_what_its_question_asks(folder: Path) -> None:
     """True to itself, of another question: whoever reads it compares the two."""
     assert read_sums(folder).sums.size == 3

@@ -372,6 +372,14 @@ def test_epochs_that_wait_come_in_order(world: World) -> None:
     for epoch in waiting:
         world.submit(world.keys("a", "b"), epoch=epoch)
     assert Populations(Store(world.party.store)).epochs("labels") == sorted(waiting)
+    # one that never came to count goes with the next start
+    stray = world.party.store / "populations" / "labels" / "x"
+    stray.mkdir()
+    for name in ("lock", f"{'0' * 64}.keys"):
+        (stray / name).touch()
+    Populations(Store(world.party.store)).clean()
+    assert [path.name for path in stray.iterdir()] == ["lock"]
+    assert world.stored("1") == world.keys("a", "b")
     # of a table of all days, days that are over have arrived
     for epoch in ("2024-06-02", "2024-06-01", "2999-01-01"):
         world.submit(world.keys("a", "b"), epoch=epoch)

@@ -254,6 +254,21 @@ def test_what_has_no_histogram_is_not_tested(party: Party) -> None:
         assert [charge.purpose for charge in ledger.charges("labels")] == [LABELS] * 2
 
 
+def test_what_is_counted_anew_is_what_has_a_histogram_and_follows_none(party: Party) -> None:
+    (party.folder / "prior.csv").write_text("label,weight\n0,1\n1,2\n")
+    binary = {"domain__grid": '"whole"', "domain__upper": 1}
+    for day, settings, paid in (
+        ("d1", {"prior__file": '"prior.csv"'}, False),
+        ("d2", {}, True),
+        ("d3", {"randomizer__name": '"auto"'}, False),
+    ):
+        write_day(party, day, rows=300)
+        done = watch(party, **binary, **settings)
+        assert done.code == 0, done
+        made = manifest(party, day)
+        assert (made.drift, made.prior_paid) == (None, paid)
+
+
 def test_what_is_found_later_takes_no_hit_back(party: Party, tmp_path: Path) -> None:
     """A release is stated as lost, and then an earlier one turns up that the ledger forgot."""
     write_day(party, "d1")

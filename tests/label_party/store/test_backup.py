@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import re
 import shutil
 import sqlite3
 import tarfile
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from labelveil.common.errors import ReleaseError
 from labelveil.common.guarantees import (
     ApproximateDP,
     BoundedRange,
@@ -27,6 +29,7 @@ from labelveil.common.guarantees import (
 )
 from labelveil.common.guarantees.base import _KINDS
 from labelveil.common.release.manifest import Manifest
+from labelveil.label_party.commands.backup import _fail_if_damaged
 from labelveil.label_party.server.run import running
 from labelveil.label_party.store.ledger import Ledger
 from labelveil.label_party.store.release_store import ReleaseWriter, Store
@@ -357,6 +360,13 @@ def test_a_backup_names_what_is_damaged_and_its_restore_takes_the_rest(
     assert party.run("backup", "--to", "c.tar").code == 0
     with running(party.config()) as address:
         assert Manifest.from_bytes(connect(address).describe().manifest).epoch == "1"
+
+
+def test_of_much_that_is_damaged_some_is_named() -> None:
+    names = [f"releases/labels/{n}" for n in range(7)]
+    for some, said in ((names[:5], "labels/4 (gone); mend"), (names, "labels/4 and 2 more (gone)")):
+        with pytest.raises(ReleaseError, match=re.escape(said)):
+            _fail_if_damaged(dict.fromkeys(some, "gone"), "lost", "mend")
 
 
 def test_a_backup_takes_a_charge_from_the_ledger_where_the_note_of_it_is_damaged(

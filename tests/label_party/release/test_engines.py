@@ -219,8 +219,9 @@ def test_rows_are_held_in_memory_where_they_fit(
     listed = tmp_path / "population.csv"
     listed.write_text("id\n1\n2\n3\n")
     (tmp_path / "unlike").mkdir()
-    for name, one in (("a", 1), ("b", "1")):
-        pl.DataFrame({"id": [one]}).write_parquet(tmp_path / "unlike" / f"{name}.parquet")
+    for name, kind in (("a", pl.Int64), ("b", pl.Int32)):
+        numbers = pl.DataFrame({"id": [1]}, schema={"id": kind})
+        numbers.write_parquet(tmp_path / "unlike" / f"{name}.parquet")
     monkeypatch.setattr(opening, "_IN_MEMORY_ROWS", 7)
     monkeypatch.setattr(opening, "_CSV_IN_MEMORY_BYTES", 9)
 

@@ -103,6 +103,6 @@ def test_what_became_of_a_charge_stands_beside_it() -> None:
 def test_a_certificate_that_ends_soon_is_pointed_out() -> None:
     name = "label_party_server_certificate_expiry_timestamp_seconds"
     now = datetime(2026, 6, 1, tzinfo=UTC)
-    for days, said in ((29, "in 29 days: renew it"), (31, "in 31 days")):
+    for days, said in ((29, "in 29 days: renew it"), (30, "in 30 days")):
         samples = {name: [({}, now.timestamp() + days * 86_400)]}
         assert list(status([], samples, now))[-1].endswith(said)

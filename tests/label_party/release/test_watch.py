@@ -254,6 +254,15 @@ def test_what_has_no_histogram_is_not_tested(party: Party) -> None:
         assert [charge.purpose for charge in ledger.charges("labels")] == [LABELS] * 2
 
 
+def test_tests_before_a_session_are_none_of_its_calls(party: Party) -> None:
+    alone = {name: value for name, value in SESSION.items() if name != "watch__hits"}
+    for day, settings in (("d1", alone), ("d2", alone), ("d3", SESSION), ("d4", SESSION)):
+        write_day(party, day, rows=300)
+        done = watch(party, **settings)
+        assert done.code == 0, done
+    assert [session_state(party, day)[1] for day in ("d3", "d4")] == [1, 2]
+
+
 def test_what_is_counted_anew_is_what_has_a_histogram_and_follows_none(party: Party) -> None:
     (party.folder / "prior.csv").write_text("label,weight\n0,1\n1,2\n")
     binary = {"domain__grid": '"whole"', "domain__upper": 1}

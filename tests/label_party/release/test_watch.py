@@ -106,6 +106,7 @@ def test_only_drift_pays_for_a_prior_and_every_epoch_spends_the_same(party: Part
     assert "drifted from d1: a new prior" in done.out
     again = watch(party)
     assert "no new epoch" in again.out
+    assert watch(party, "--quiet").out == ""
     # whoever releases by hand pays for a prior, whatever is in force
     write_day(party, "d5", 4, rows=500)
     own = {"data__labels": "days/{epoch}.parquet", "data__epoch": "d5"}
@@ -231,13 +232,13 @@ def test_killed_in_an_epoch_a_hit_is_paid_once(
 
 
 def test_a_release_whose_bytes_are_lost_counts_as_a_hit(party: Party) -> None:
-    write_day(party, "d1")
+    write_day(party, "d1", rows=300)
     watch(party, **SESSION)
     with Ledger(party.store / "ledger.sqlite") as ledger:
         guarantee = ledger.charges("labels")[-1].guarantee
         ledger.count(Purchase("labels", "lost", LABELS, guarantee))
     for number, day in enumerate(("d2", "d3"), 1):  # as one, and not once more
-        write_day(party, day)
+        write_day(party, day, rows=300)
         watch(party, **SESSION)
         assert session_state(party, day) == [1, number]
 
@@ -280,10 +281,10 @@ def test_what_is_counted_anew_is_what_has_a_histogram_and_follows_none(party: Pa
 
 def test_what_is_found_later_takes_no_hit_back(party: Party, tmp_path: Path) -> None:
     """A release is stated as lost, and then an earlier one turns up that the ledger forgot."""
-    write_day(party, "d1")
+    write_day(party, "d1", rows=300)
     watch(party, **SESSION)
     assert party.run("backup", "--to", "b.tar").code == 0
-    write_day(party, "d2")
+    write_day(party, "d2", rows=300)
     watch(party, **SESSION)
     found = party.store / "releases" / "labels" / "d2"
     found.rename(tmp_path / "d2")
@@ -291,7 +292,7 @@ def test_what_is_found_later_takes_no_hit_back(party: Party, tmp_path: Path) -> 
         path.unlink()
     assert party.run("restore", "b.tar", "--lost", "d3").code == 0
     (tmp_path / "d2").rename(found)
-    write_day(party, "d4")
+    write_day(party, "d4", rows=300)
     assert watch(party, **SESSION).code == 0
     assert session_state(party, "d2") == [0, 1]
     assert session_state(party, "d4") == [1, 2]  # the lost one may have been a hit

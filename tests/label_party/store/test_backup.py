@@ -157,6 +157,7 @@ def test_other_outcomes_come_back_and_can_be_lost(party: Party) -> None:
     assert party.run(*ask, "--out", "two.json").code == 0
     one, two = (party.folder / name for name in ("one.json", "two.json"))
     assert one.read_bytes() == two.read_bytes()
+    assert json.loads(party.run(*ask, "--json").out)["existed"]
     assert _account(party)["left"]["epsilon"] == "3/2"
     assert "bytes are lost" in party.run(*ask, "--epoch", "2").error
 

@@ -26,6 +26,7 @@ from labelveil.common.guarantees import (
 )
 from labelveil.label_party.store import budget, fingerprints, schema
 from labelveil.label_party.store.coverage import _compared, _incomparable
+from labelveil.label_party.store.disk import StoreError
 from labelveil.label_party.store.entries import LABELS, Composition, Covered, Purchase
 from labelveil.label_party.store.ledger import Ledger
 from labelveil.label_party.store.purchase import Order
@@ -386,6 +387,22 @@ def test_rows_are_read_across_parts_as_from_one(party: Party) -> None:
         release.read(60, 61)
     with pytest.raises(ReleaseError, match="is not the release that the ledger committed"):
         StoredRelease(folder, "00" * 32)
+
+
+def test_a_first_ledger_may_be_made_while_a_store_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    monkeypatch.setattr(Store, "folders", lambda self: [tmp_path])
+    with pytest.raises(StoreError, match="is gone, but 1 of the releases"):
+        store.check_ledger()
+
+    def made(self: Store) -> list[Path]:
+        store.ledger_path.write_bytes(b"x")
+        return [tmp_path]
+
+    monkeypatch.setattr(Store, "folders", made)
+    store.check_ledger()
 
 
 def test_a_store_is_its_owners_and_goes_if_nothing_is_in_it(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import math
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ from labelveil.label_party.server.catalog import Catalog
 from labelveil.label_party.server.credentials import ServerCredentials
 from labelveil.label_party.server.handshakes import Handshakes
 from labelveil.label_party.server.health import Probes
+from labelveil.label_party.server.http_probes import _free_bytes
 from labelveil.label_party.server.run import Running, open_server
 from labelveil.label_party.store.release_store import Store
 from tests.common.security.keys import write_key
@@ -45,12 +47,15 @@ def observed(party: Party, **settings: object) -> Iterator[tuple[Running, str]]:
         yield server, server.observed_at
 
 
-def test_a_healthy_server_is_alive_and_ready(party: Party) -> None:
+def test_a_healthy_server_is_alive_and_ready(party: Party, monkeypatch: pytest.MonkeyPatch) -> None:
     party.release()
     with observed(party) as (_, address):
         assert get(address, "/livez") == (200, "ok\n")
         assert get(address, "/readyz") == (200, "ok\n")
         assert get(address, "/labels")[0] == 404
+        monkeypatch.setattr(Probes, "dead", lambda self: {}["mistake"])
+        assert get(address, "/livez") == (500, "internal error\n")
+    assert math.isnan(_free_bytes(party.folder / "nowhere"))
 
 
 def test_a_head_is_answered_like_a_get_without_its_body(party: Party) -> None:

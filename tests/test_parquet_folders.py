@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,7 @@ def test_types_that_hold_each_other_become_one(tmp_path: Path) -> None:
         u=pa.array([big], pa.int64()),
         t=pa.array(["x"]),
         e=pa.nulls(1),
+        at=pa.array([date(2026, 1, 1)]),
         d=pa.array([Decimal("1.5")], pa.decimal128(9, 2)),
     )
     _write(
@@ -91,6 +93,7 @@ def test_types_that_hold_each_other_become_one(tmp_path: Path) -> None:
         u=pa.array([big], pa.uint64()),
         t=pa.array(["x"]).dictionary_encode(),
         e=["y"],
+        at=pa.array([datetime(2026, 1, 2, 3)], pa.timestamp("us")),
         d=[2.25],
         n=[2.5],
         id=pa.array([2], pa.decimal128(38, 0)),
@@ -98,6 +101,8 @@ def test_types_that_hold_each_other_become_one(tmp_path: Path) -> None:
     events = read_events(tmp_path, "id", labels=["n"])[0]
     assert events.select("key", "label").rows() == [("1", 1.0), ("2", 2.5)]
     assert read_events(tmp_path, "u", labels=["d"])[0]["key"].to_list() == [str(big)] * 2
+    for day, key in (("2026-01-01", "1"), ("2026-01-02", "2")):
+        assert read_events(tmp_path, "id", day=("at", day))[0]["key"].to_list() == [key]
     read = _features(tmp_path)
     assert read["n"] == [1.0, 2.5]
     assert read["t"] == ["x", "x"]
@@ -119,16 +124,22 @@ def test_a_column_that_came_later_is_missing_in_features_and_refused_in_labels(
 def test_a_type_that_no_other_holds_stops_only_who_wants_it_and_names_file_and_column(
     tmp_path: Path,
 ) -> None:
-    _write(tmp_path / "a.parquet", id=["a"], y=[1.0], z=[1], s=[{"a": 1}])
-    _write(tmp_path / "b.parquet", id=["b"], y=[2.0], z=["73571"], s=[{"a": 1, "b": 2}])
+    moment = [datetime(2026, 1, 1)]  # of which only one says in which zone
+    at, elsewhere = pa.array(moment), pa.array(moment, pa.timestamp("us", "UTC"))
+    _write(tmp_path / "a.parquet", id=["a"], y=[1.0], z=[1], s=[{"a": 1}], at=at)
+    _write(
+        tmp_path / "b.parquet", id=["b"], y=[2.0], z=["73571"], s=[{"a": 1, "b": 2}], at=elsewhere
+    )
     assert read_events(tmp_path, "id", labels=["y"])[0]["label"].to_list() == [1.0, 2.0]
+    with pytest.raises(DataError, match=r"'at' has type Datetime.* in a\.parquet and Datetime"):
+        read_events(tmp_path, "id", day=("at", "2026-01-01"))
     both = r"'z' has type Int64 in a\.parquet and String in b\.parquet"
     with pytest.raises(DataError, match=both) as raised:
         read_events(tmp_path, "id", labels=["z"])
     assert "73571" not in str(raised.value)
     with pytest.raises(DataError, match=both):
-        _features(tmp_path, Stated(ignored=("s",)))
-    assert _features(tmp_path, Stated(ignored=("s", "z"))) == {"y": [1.0, 2.0]}
+        _features(tmp_path, Stated(ignored=("s", "at")))
+    assert _features(tmp_path, Stated(ignored=("s", "z", "at"))) == {"y": [1.0, 2.0]}
 
 
 def test_the_file_that_is_damaged_is_named(tmp_path: Path) -> None:

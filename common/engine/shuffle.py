@@ -89,7 +89,7 @@ def count_repeated(keys: Keys) -> int:
     times faster than sorting the keys, and in bounded memory unless nearly all are alike.
     """
     heads = keys.view("<u8")[::2]
-    parts = max(-(-heads.size // _SORTED_AT_ONCE), 1)
+    parts = -(-heads.size // _SORTED_AT_ONCE)
     repeated = 0
     for part in range(parts):
         starts = range(0, heads.size, _KEYS_AT_ONCE)

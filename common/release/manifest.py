@@ -107,7 +107,7 @@ class Manifest(ManifestSection):
     @model_validator(mode="after")
     def _check_format(self) -> Self:
         number = RELEASE.number_of(self.format) or 0
-        if number < 3 and (self.sums or self.content.rows is not None):
+        if number < 3 and self.sums:
             raise ValueError("formats 1 and 2 have no sums")
         first = number == 1
         if first and (self.population.secret_check or self.optional):
@@ -143,8 +143,8 @@ class Manifest(ManifestSection):
 
     def _check_alone(self) -> None:
         beside = self.strata, self.priors, self.tables, self.randomizers, self.drift
-        if len(self.labels) > 1 or any(beside):
-            raise ValueError("sums must be of one label, with neither codes nor a histogram")
+        if any(beside):
+            raise ValueError("sums go with neither codes nor a histogram")
 
     def _check_strata(self) -> None:
         strata, counted = self.strata, [prior.labels for prior in self.priors if prior.noisy]

@@ -114,7 +114,7 @@ def go_on(intention: Intention) -> None:
 
 def _of_label(rows: int, tally: LabelTally) -> list[str]:
     warnings, labelled = [], rows - tally.unlabelled
-    if labelled < _FEW * rows or not labelled:
+    if labelled < _FEW * rows:
         warnings.append(
             f"only {_of(labelled, rows, 'events')} have a label; do the keys of labels and"
             " population fit together?"
@@ -146,7 +146,7 @@ def _of_keys(tally: Tally, *, in_rounds: bool = False) -> list[str]:
 
 
 def _of_categories(spread: Spread) -> list[str]:
-    if spread.listed < _FEW * spread.events or not spread.listed:
+    if spread.listed < _FEW * spread.events:
         return [
             f"only {_of(spread.listed, spread.events, 'events')} have a value of {spread.name!r}"
             " that is on its list"
@@ -157,4 +157,4 @@ def _of_categories(spread: Spread) -> list[str]:
 
 
 def _of(part: int, whole: int, what: str) -> str:
-    return f"{part:,} of {whole:,} {what} ({part / max(whole, 1):.2%})"
+    return f"{part:,} of {whole:,} {what} ({part / whole:.2%})"

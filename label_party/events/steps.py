@@ -21,6 +21,7 @@ from labelveil.common.engine.local import InProcess
 from labelveil.common.engine.shuffle import Exchange, Files, Held, KeyedRows, Keys
 from labelveil.common.engine.task import Engine, Secrets, Task
 from labelveil.common.entropy import Entropy
+from labelveil.common.errors import not_none
 from labelveil.common.files import writing
 from labelveil.common.randomizers.cells import Group
 from labelveil.common.randomizers.grid import Grid, RoundingEffect
@@ -134,7 +135,7 @@ class Work:
             copies, odd = copy_as_parquet(
                 wanted.source, wanted.columns, stem, wanted.naming, wanted.dialect, wanted.holds
             )
-            files = [rows for path in copies for rows in parquet_files(path) or ()]
+            files = [rows for path in copies for rows in not_none(parquet_files(path))]
         slices = (
             Slice(replace(wanted, source=path), ends)
             for path, total in files
@@ -230,8 +231,7 @@ class Events:
         sums = np.sum(self._work.run([Sums(part, strata) for part in self._ranges(1)]), axis=0)
         shares = []
         for rows, first, second in sums:
-            kept = rows > 0
-            within = float(np.sum(second[kept] - first[kept] ** 2 / rows[kept]))
+            within = float(np.sum(second - first**2 / rows))
             whole = float(second.sum() - first.sum() ** 2 / rows.sum())
             shares.append(1 - within / whole if whole > 0 else 0.0)
         return shares

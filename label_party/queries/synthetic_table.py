@@ -236,7 +236,7 @@ def _records(events: Events, request: TableRequest, lists: dict[str, list[str]])
     ]
     edges = np.array(request.edges)
     labels = np.clip(events.labels(request.label), edges[0], edges[-1])
-    bins = np.clip(np.searchsorted(edges, labels, side="right") - 1, 0, edges.size - 2)
+    bins = np.minimum(np.searchsorted(edges, labels, side="right") - 1, edges.size - 2)
     return np.stack([*codes, bins], axis=1).astype(np.int64)
 
 

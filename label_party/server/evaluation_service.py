@@ -60,7 +60,7 @@ class EvaluationService:
         self, rpc: Rpc, asked: wire.EvaluationHeader | wire.DescribeEvaluationRequest
     ) -> tuple[StoredRelease, str]:
         """The release and the label that a request names, if questions about them are taken."""
-        release = await self.releases.find(rpc, asked.data_set, asked.epoch or None)
+        release = await self.releases.find(rpc, asked.data_set, asked.epoch)
         if asked.manifest_sha256.hex() != release.digest:
             raise refused("manifest_sha256 is not this release's", "another_release")
         return release, await rpc.run(self._label, release, asked)

@@ -66,7 +66,7 @@ class LabelReleaseService:
 
     async def DescribeRelease(self, rpc: Rpc) -> None:
         request: wire.DescribeReleaseRequest = await rpc.request()
-        release = await self.find(rpc, request.data_set, request.epoch or None)
+        release = await self.find(rpc, request.data_set, request.epoch)
         _note_software(rpc, request.client)
         await rpc.write(await rpc.run(_described, release), self.stall_seconds)
 
@@ -124,9 +124,10 @@ class LabelReleaseService:
         self.check_entitled(rpc.client, data_set)
         rpc.record.facts["data_set"] = data_set  # a name of the configuration's, then
 
-    async def find(self, rpc: Rpc, data_set: str, epoch: str | None) -> StoredRelease:
-        """Return a release that a client may ask about; refuse if it may not, or there is none."""
-        self._check_access(rpc, data_set, epoch or "")
+    async def find(self, rpc: Rpc, data_set: str, epoch: str) -> StoredRelease:
+        """Return a release that a client may ask about, of no epoch the latest; refuse if it may
+        not, or there is none."""
+        self._check_access(rpc, data_set, epoch)
         with finding():
             opening = await rpc.run(self.catalog.opening, data_set, epoch)
             if opening is None:

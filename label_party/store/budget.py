@@ -82,7 +82,7 @@ def check_fits(
         after = spent([*existing, proposal], limit)
     except PrivacyError as error:
         asked = f"account {proposal.account!r}: {proposal.guarantee} and earlier charges"
-        if isinstance(limit, ApproximateDP) and limit.exact_delta > 0:
+        if isinstance(limit, ApproximateDP):
             raise BudgetError(f"{asked} do not add up under {limit}: {error}") from error
         try:
             remedy = _remedy([*existing, proposal], limit, cap)
@@ -146,7 +146,7 @@ def _sufficient(charges: list[Purchase], limit: Guarantee) -> Guarantee:
         if after is None or _pair(after)[1] > delta:
             delta = max(_LEAST_DELTA, 10 * delta)
         else:
-            epsilon = max(epsilon, Fraction(_decimal(_pair(after)[0])))
+            epsilon = Fraction(_decimal(_pair(after)[0]))
 
 
 def _pair(limit: Guarantee) -> tuple[Fraction, Fraction]:

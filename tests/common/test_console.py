@@ -14,7 +14,7 @@ from rich.table import Table
 from labelveil.common import console
 from labelveil.common.command_line import fail
 from labelveil.common.config.answers import print_json
-from labelveil.common.errors import printable
+from labelveil.common.errors import listed, not_none, printable
 from tests.hostile import names
 
 
@@ -37,6 +37,15 @@ def test_a_pipe_gets_no_bar(capsys: pytest.CaptureFixture[str]) -> None:
     with console.progress() as bar:
         bar.add_task("fetch", total=None, note="")
     assert capsys.readouterr().err == ""
+
+
+def test_names_are_listed_so_far_and_no_further() -> None:
+    assert listed(["a" * 80, "b" * 81]) == f"{'a' * 80}, {'b' * 79}…"
+    assert listed(["a"] * 12) == ", ".join("a" * 12)
+    assert listed(["a"] * 13) == f"{', '.join('a' * 12)}, … (13 in all)"
+    assert not_none(0) == 0
+    with pytest.raises(RuntimeError, match="a mistake of this program"):
+        not_none(None)
 
 
 NAMES = names(Path("canary"))

@@ -46,6 +46,12 @@ def test_the_dialect_is_found(
     assert capfd.readouterr().err == ("" if usual else f"{path}: {expected}\n")  # said once
 
 
+def test_a_file_that_is_called_tsv_has_tabs(tmp_path: Path) -> None:
+    path = tmp_path / "sales.tsv"
+    path.write_text("shop, town, country\tamount\na, b, c\t1\n")
+    assert find_dialect(path) == Dialect("\t")
+
+
 def test_what_follows_the_first_megabyte_counts_for_the_encoding(tmp_path: Path) -> None:
     path = tmp_path / "long.csv"
     path.write_bytes(b"town\n" + b"Bonn\n" * 300_000 + "Köln\n".encode("latin-1"))

@@ -163,8 +163,9 @@ def test_a_stream_ends() -> None:
     assert entropy.words("s", 2**62 - 1, 1).size == 1
     with pytest.raises(ValueError, match="end"):
         entropy.words("s", 2**62 - 1, 2)
-    with pytest.raises(ValueError, match=">= 0"):
-        entropy.words("s", -1, 2)
+    for start, count in ((-1, 2), (2, -1)):
+        with pytest.raises(ValueError, match=">= 0"):
+            entropy.words("s", start, count)
 
 
 def test_two_cold_starts_differ_and_say_that_they_are_secure() -> None:

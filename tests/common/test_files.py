@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 from pathlib import Path
 
 import pytest
 
 from labelveil.common.errors import ConfigError, DataError
-from labelveil.common.files import appearing, directory_files, exclusive, sync, widen_pipe
+from labelveil.common.files import (
+    appearing,
+    append_durably,
+    directory_files,
+    exclusive,
+    sync,
+    widen_pipe,
+)
 from tests.imports import imported, modules, parsed
 
 
@@ -59,6 +67,22 @@ def test_a_full_disk_names_the_file() -> None:
     ):
         file.write(b"bytes")
     assert failed.value.filename == "/dev/full"
+
+
+def test_a_line_that_is_written_in_part_is_no_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log"
+    append_durably(path, b"one")
+    append_durably(path, b"two")
+    assert path.read_bytes() == b"onetwo"
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (7, limit[1]))  # as a disk with room for a byte
+    try:
+        with pytest.raises(OSError, match="No space left on device"):
+            append_durably(path, b"four")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
 
 
 def test_a_lock_has_one_holder(tmp_path: Path) -> None:

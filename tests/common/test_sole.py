@@ -23,6 +23,7 @@ import joblib
 import numpy as np
 import pytest
 
+from labelveil.common import sole
 from labelveil.common.engine.task import Secrets
 from labelveil.common.entropy import Entropy, seeded_entropy, system_entropy
 from labelveil.common.errors import BudgetError, PrivacyError
@@ -106,6 +107,16 @@ def forked(work: Callable[[], Any]) -> Iterator[Any]:
         said = pipe.read()
     os.waitpid(child, 0)
     yield pickle.loads(said)
+
+
+def test_a_fork_of_a_fork_is_another_process_even_of_the_same_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sole, "_forks", 1)
+    entropy = system_entropy()
+    sole._forked()
+    with pytest.raises(PrivacyError, match="was made before a fork"):
+        entropy.words("labels", 0, 1)
 
 
 @pytest.mark.parametrize("name", MAKERS)

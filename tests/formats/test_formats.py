@@ -35,6 +35,7 @@ from labelveil.common.guarantees import PureDP
 from labelveil.common.release.manifest import FORMAT, Manifest
 from labelveil.common.release.question import decode_question, encode_question
 from labelveil.common.release.sums import read_sums
+from labelveil.common.version import software
 from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.model.several_labels import LabelModels
 from labelveil.feature_party.pipeline.learning import Learning
@@ -265,6 +266,14 @@ def test_a_newer_number_says_who_must_update_and_to_what(format_: Format) -> Non
         line = str(error.value)
         assert line.startswith(f"it has format {newer}, which is newer than labelveil/")
         assert line.endswith(f"({format_.known}): X must update {to}")
+
+
+@pytest.mark.parametrize(("maker", "by"), [("labelveil/0.3", ", made by labelveil/0.3"), (3, "")])
+def test_an_older_number_says_what_made_it(maker: object, by: str) -> None:
+    with pytest.raises(DataError) as error:
+        BACKUP.check("labelveil-backup/1", "it", DataError, made_by=maker, older="use that")
+    line = f"it has format labelveil-backup/1{by}, which {software()} reads no more"
+    assert str(error.value) == f"{line} (labelveil-backup/2): use that"
 
 
 def changed(data: bytes, **members: Any) -> bytes:

@@ -29,7 +29,7 @@ JOIN = bytes(range(32))
 RELEASE_KEY = bytes(range(100, 132))
 LEDGER = bytes(range(200, 232))
 ROWS = 180_000
-SMALL = Sizes(slice_rows=20_000, bucket_rows=30_000, part_rows=1 << 16)
+SMALL = Sizes(slice_rows=20_000, bucket_rows=30_000, part_rows=1 << 14)
 
 
 def write_events(folder: Path, rows: int = ROWS) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import tomllib
+from math import nextafter
 from pathlib import Path
+from sys import float_info
 
 import pytest
 from pydantic import Field, field_validator, model_validator
@@ -56,6 +58,8 @@ def test_overrides_win_over_settings_over_the_file(tmp_path: Path) -> None:
     config = load_config(File, path, overrides, settings)
     assert (config.privacy.epsilon, config.key) == (4.0, "with space")
     assert load_config(File, None, {"key": "k"}).privacy == Privacy()
+    least = {"key": "k", "privacy.epsilon": float_info.min}
+    assert load_config(File, None, least).privacy.epsilon == float_info.min
 
 
 def test_what_is_text_needs_no_quotes_whatever_it_looks_like(tmp_path: Path) -> None:
@@ -175,6 +179,11 @@ def test_a_wrong_entry_of_a_table_is_named(typed: str, said: str) -> None:
         ('key = "a"\n[privacy]\nepsilon = inf', [], r"epsilon=inf must be a finite number"),
         ('key = "a"\n[privacy]\nepsilon = nan', [], "epsilon=nan must be a finite number"),
         ('key = "a"\n[privacy]\nepsilon = 5e-324', [], "epsilon=5e-324 must be 0, or at least 2"),
+        (
+            f'key = "a"\n[privacy]\nepsilon = {nextafter(float_info.min, 0)!r}',
+            [],
+            "must be 0, or at least 2",
+        ),
         ("a." * 50_000 + "a = 1", [], "not valid TOML: .* more than 12 parts with dots"),
         ("a . " * 12 + "a = 1", [], "more than 12 parts"),
         ("'a'.\"b\"." * 6 + "a = 1", [], "more than 12 parts"),

@@ -10,12 +10,15 @@ import sys
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
+import pytest
+
 from labelveil.common.engine.local import Pool, open_engine
+from labelveil.common.engine.spark import SparkEngine
 from labelveil.common.engine.task import EngineSection, Secrets
 
 _WAIT_MS = 60_000
@@ -68,6 +71,13 @@ def test_workers_are_other_processes_and_one_is_this_one() -> None:
             ran = set(engine.run([Identity()] * 4, Secrets(b"")))
         assert (ran == {os.getpid()}) is (workers == 1)
         assert (os.getpid() in ran) is (workers == 1)
+
+
+def test_spark_is_the_engine_where_it_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = EngineSection(name="spark", partitions=3)
+    monkeypatch.setattr(SparkEngine, "open", lambda config: nullcontext(config))
+    with open_engine(asked) as engine:
+        assert engine is asked
 
 
 @dataclass(frozen=True)

@@ -64,8 +64,22 @@ def test_repeated_keys_are_counted(
     monkeypatch.setattr(shuffle, "_SORTED_AT_ONCE", 60 * at_once)
     monkeypatch.setattr(shuffle, "_KEYS_AT_ONCE", at_once)
     given = drawn(500, heads, tails)
-    for some in (given, given[:1], np.sort(given)[-2:], np.repeat(given[-1:], 3)):
+    for some in (given, given[:0], given[:1], np.sort(given)[-2:], np.repeat(given[-1:], 3)):
         assert count_repeated(some) == len(some) - len(set(some.tolist()))
+
+
+def test_buckets_are_as_many_as_there_may_be(tmp_path: Path) -> None:
+    ends = keys(np.array([0, 2**64 - 1], dtype=np.uint64), np.zeros(2, dtype=np.uint64))
+    for most in (1, (1 << 16) + 1, 1 << 31):
+        assert key_buckets(ends, most).tolist() == [0, most - 1]
+    for none in (0, (1 << 31) + 1):
+        with pytest.raises(ValueError, match="must lie in 1"):
+            key_buckets(ends, none)
+    # more than two bytes tell apart
+    exchange = Exchange(Files(tmp_path / "rows", 1), (1 << 16) + 1, {"key": "S16"})
+    exchange.send(0, np.array([1 << 16, 0]), {"key": ends})
+    assert exchange.receive(0)["key"].tolist() == ends[1:].tolist()
+    assert exchange.receive(1 << 16)["key"].tolist() == ends[:1].tolist()
 
 
 def exchanged(folder: Path) -> tuple[Exchange, list[dict[str, np.ndarray]]]:

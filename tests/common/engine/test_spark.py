@@ -6,14 +6,20 @@ import os
 import re
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from labelveil.common.engine.spark import ENCRYPTION, SparkEngine
 from labelveil.common.engine.task import EngineError, EngineSection, Secrets
-from labelveil.common.errors import ConfigError
+from labelveil.common.errors import ConfigError, DataError
 from tests.engines import Interpreter, SparkSession, needs_java
 
 JOIN = bytes(range(32))
@@ -123,3 +129,87 @@ def test_a_session_that_encrypts_not_everything_is_refused(
 def test_secrets_do_not_show() -> None:
     assert JOIN.hex() not in repr(Secrets(JOIN))
     assert repr(Secrets(JOIN)) == "Secrets(…)"
+
+
+@dataclass
+class InThisProcess:
+    """A session that runs what it is given at once, and is done when it was asked how far it is."""
+
+    environment: dict[str, str] = field(default_factory=dict)
+    spread: list[int] = field(default_factory=list)
+    asked: threading.Event = field(default_factory=threading.Event)
+    cancelled: bool = False
+
+    @property
+    def sparkContext(self) -> Any:
+        return self
+
+    def createDataFrame(self, rows: list[tuple[int, bytearray]], schema: str) -> Any:
+        self.rows = [{"index": index, "task": bytes(task)} for index, task in rows]
+        return self
+
+    def repartition(self, count: int) -> Any:
+        self.spread.append(count)
+        return self
+
+    def mapInArrow(self, work: Callable[..., Any], schema: str) -> Any:
+        self.work = work
+        return self
+
+    def collect(self) -> list[dict[str, Any]]:
+        self.asked.wait()
+        batches = self.work(iter([pa.RecordBatch.from_pylist(self.rows[::-1])]))
+        return [row for batch in batches for row in batch.to_pylist()]
+
+    def statusTracker(self) -> Any:
+        self.asked.set()
+        stages = {1: SimpleNamespace(numTasks=4, numCompletedTasks=3), 2: None}
+        return SimpleNamespace(getActiveStageIds=lambda: [*stages], getStageInfo=stages.get)
+
+    def cancelAllJobs(self) -> None:
+        self.cancelled = True
+
+
+@dataclass(frozen=True)
+class Says:
+    """A number; of none a refusal, and of a text a mistake."""
+
+    what: Any
+
+    def run(self, secrets: Secrets) -> int:
+        if self.what is None:
+            raise DataError("no rows")
+        return int(self.what) + secrets.join[1]
+
+
+def test_results_come_in_the_order_of_tasks_and_refusals_are_raised(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("labelveil.common.engine.spark.TELL_SECONDS", 0.001)
+
+    def started(partitions: int, *tasks: Any) -> tuple[InThisProcess, Iterator[int]]:
+        session = InThisProcess()
+        engine = SparkEngine(session, partitions)
+        return session, engine.stream([Says(task) for task in tasks], Secrets(JOIN))
+
+    for partitions, spread in ((0, 3), (2, 2), (9, 3)):
+        session, results = started(partitions, 5, 6, 7)
+        assert list(results) == [6, 7, 8]
+        assert session.spread == [spread]
+        assert session.environment == {"PYTHONSAFEPATH": "1"}
+        assert "Spark: 3 of this step's 4 tasks are done" in capsys.readouterr().err
+    assert list(started(0)[1]) == []
+    _, results = started(0, 5, None, 7)
+    assert next(results) == 6
+    with pytest.raises(DataError, match="no rows"):
+        next(results)
+    _, results = started(0, "mistake")
+    with pytest.raises(EngineError, match=r"^Spark gave up \(ValueError\); its executors' logs"):
+        next(results)
+    session, _ = started(0)
+    monkeypatch.setattr(session, "statusTracker", session.createDataFrame)
+    session.asked.wait = lambda: time.sleep(0.05)  # type: ignore[method-assign, assignment]
+    session.work = lambda batches: []
+    with pytest.raises(TypeError):
+        SparkEngine(session)._collect(session)
+    assert session.cancelled

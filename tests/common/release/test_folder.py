@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from labelveil.common.errors import ReleaseError
 from labelveil.common.release.blocks import block_ranges, decode_codes, encode_codes
 from labelveil.common.release.folder import CODES_FILE, KEYS_FILE, MANIFEST_FILE
+from labelveil.common.release.heading import Heading
 from labelveil.common.release.manifest import (
     Manifest,
     block_digest,
@@ -319,6 +320,25 @@ def test_a_manifest_that_is_damaged_is_named_with_its_file(stored: Path) -> None
         said = str(caught.value)
         assert said.startswith(f"{stored / MANIFEST_FILE}: the manifest is not valid JSON")
         assert said.endswith("; fetch the release again if it is damaged")
+    older = changed("format", value="labelveil-release/1")
+    (stored / MANIFEST_FILE).write_bytes(older)
+    with pytest.raises(ReleaseError) as caught:  # which is not damaged
+        manifest_in(stored)
+    assert "format 1 had several forms" in str(caught.value)
+    assert "fetch the release again" not in str(caught.value)
+    other = json.loads(changed("population", "digest", value="00" * 32))
+    (stored / MANIFEST_FILE).write_bytes(
+        json.dumps(other, sort_keys=True, separators=(",", ":")).encode()
+    )
+    with pytest.raises(ReleaseError, match="do not give the manifest's population digest"):
+        read_release(stored)
+
+
+@pytest.mark.parametrize("damaged", [b"", b"\xff", b"{}", b'{"content":1', DATA[:400]])
+def test_a_heading_that_cannot_be_read_is_a_line(damaged: bytes) -> None:
+    assert Heading.from_manifest(DATA).rows == MANIFEST.rows
+    with pytest.raises(ReleaseError, match=r"^the manifest cannot be read; restore it"):
+        Heading.from_manifest(damaged)
 
 
 def test_a_file_of_rows_that_is_missing_is_named(stored: Path) -> None:

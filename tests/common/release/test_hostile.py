@@ -98,8 +98,10 @@ def with_prior(**said: Any) -> dict[str, Any]:
         (FREE | {"scale": "16"}, None, "a public prior spends 0, not "),
         (FREE | {"noisy_counts": [0] * 5}, None, "must have weights >= 0, not all of them 0"),
         (FREE | {"noisy_counts": [-1, 9, 9, 9, 9]}, None, "must have weights >= 0, not all"),
+        (FREE | {"noisy_counts": [2**41, 0, 0, 0, 0]}, None, None),
+        (FREE | {"noisy_counts": [2**41, 1, 0, 0, 0]}, None, "must have weights >= 0, not all"),
         (FREE | {"start": [1] * 5}, None, "must have a weight for each cell that is counted"),
-        ({"start": [1] * 5}, None, None),
+        ({"start": [0, 1, 1, 1, 1]}, None, None),
         ({"start": [1] * 4}, None, "must have a weight for each cell that is counted"),
         ({"start": [0] * 5}, None, "must have weights that are not all 0"),
         ({"scale": "8"}, None, "prior noise of scale 8 does not give .*must be 2"),
@@ -132,6 +134,7 @@ def beside(name: str, value: Any) -> Callable[[dict[str, Any]], None]:
         (strata(2, law=[1] * 10), "a weight for each point, and not all 0"),
         (strata(2, name="3"), "must be about one label, which no prior counts"),
         (beside("drift", {"in_force": IN_FORCE}), "and no test for drift"),
+        (beside("priors", [MADE[0].priors[0].model_dump() | FREE]), "which no prior counts"),
         (lambda data: data["randomizers"].pop(), "must be in exactly one prior and one randomizer"),
         (
             lambda data: data.update(tables=[MADE[0].priors[0].model_dump()]),
@@ -359,6 +362,11 @@ def test_an_option_has_six_digits() -> None:
             check_digits({"weights": [1.0, value]})
     with pytest.raises(ConfigError, match="at most"):
         check_options("laplace", {"tails": 10**12})
+    thresholds = "randomized-thresholds"
+    check_options(thresholds, {"weights": [1.0] * (1 << 19)})
+    for kind, items in (("weights", [1.0]), ("partitions", [[]])):  # an empty list is something
+        with pytest.raises(ConfigError, match="have 524,289 items, more than 524,288"):
+            check_details(thresholds, {kind: items * ((1 << 19) + 1)})
     check_details("unbiased", {"outputs": 1 << 16})  # as many as two bytes tell apart
     with pytest.raises(ConfigError, match="outputs=65537 must be at most 65,536"):
         check_details("unbiased", {"outputs": (1 << 16) + 1})
@@ -412,6 +420,16 @@ def test_what_is_said_of_software_is_as_short_as_the_contract_has_it() -> None:
     assert is_bounded(said(64, *[64] * 64))
     for long in (said(65), said(1, 65), said(1, *[1] * 63, 65), said(1, *[1] * 65)):
         assert not is_bounded(long)
+
+
+def test_a_document_has_so_many_keys_and_values_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("labelveil.common.release.strict_json.VALUES", 70)
+    for most, members in ((64, "keys, more than 64"), (70, "values are more than 70")):
+        for size in (most, most + 1):
+            keys = json.dumps({str(n): n for n in range(size)})
+            data = keys if most == 64 else json.dumps([*range(size)])
+            with nullcontext() if size == most else pytest.raises(ReleaseError, match=members):
+                assert len(parse_json(data.encode())) == size
 
 
 def test_json_that_two_readers_may_read_in_two_ways_is_refused() -> None:

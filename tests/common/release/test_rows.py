@@ -46,6 +46,10 @@ def test_any_range_is_what_was_sent(tmp_path: Path, keyed: bool, part_rows: int)
     assert read_release(tmp_path / "parts").labels.equals(read_release(tmp_path / "whole").labels)
     with pytest.raises(ReleaseError, match="fetch again"):
         rows.read(150, ROWS + 1)
+    first = part_paths(tmp_path / "parts", 0)[not keyed]
+    first.write_bytes(first.read_bytes()[:-1])
+    with pytest.raises(ReleaseError, match=f"{first.name} is shorter than it was"):
+        rows.read(0, 1 if part_rows == 1 else ROWS)
 
 
 def test_a_table_for_other_programs_is_not_read(tmp_path: Path) -> None:
@@ -69,4 +73,12 @@ def test_every_damage_is_refused(tmp_path: Path, file: int) -> None:
             read_release(tmp_path / "release")
     path.unlink()
     with pytest.raises(ReleaseError, match=r"is missing|cannot be read"):
+        read_release(tmp_path / "release")
+
+
+def test_rows_that_are_not_there_are_counted(tmp_path: Path) -> None:
+    write_wire(tmp_path / "release", part_rows=64)
+    for path in part_paths(tmp_path / "release", 3):
+        path.unlink()
+    with pytest.raises(ReleaseError, match="has 192 rows instead of 200"):
         read_release(tmp_path / "release")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from pathlib import Path
 
-from labelveil.common.release.signature import verify
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from labelveil.common.errors import ConfigError
+from labelveil.common.release.signature import read_public_key, verify
 
 KEY = "7d4d0e7f6153a69b6242b522abbee685fda4420f8834b108c3bdae369ef549fa"
 R = "7c38e026f29e14aabd059a0f2db8b0cd783040609a8be684db12f82a27774ab0"
@@ -53,6 +58,14 @@ def test_what_wycheproof_calls_valid_is_accepted(message: str) -> None:
     key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(KEY))
     assert verify(key, bytes.fromhex(VALID[message]), bytes.fromhex(message))
     assert not verify(key, bytes.fromhex(VALID[message]), bytes.fromhex(message) + b" ")
+
+
+def test_a_key_of_another_kind_is_none(tmp_path: Path) -> None:
+    key = ec.generate_private_key(ec.SECP256R1()).public_key()
+    path = tmp_path / "key.pub"
+    path.write_bytes(key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    with pytest.raises(ConfigError, match=f"--key {path} is not an Ed25519 key"):
+        read_public_key(path, "--key")
 
 
 @pytest.mark.parametrize("fault", INVALID)

@@ -16,7 +16,7 @@ import pytest
 
 from labelveil.common.errors import ReleaseError
 from labelveil.common.formats import GROUPS, RELEASE
-from labelveil.common.guarantees import PureDP
+from labelveil.common.guarantees import PureDP, Unit
 from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice, NoisySums
 from labelveil.common.release.folder import QUESTION_FILE
 from labelveil.common.release.limits import MANIFEST_BYTES, VALUES
@@ -94,7 +94,9 @@ FORGED: dict[str, Change] = {
     "a grid that is off by a bit": at("labels", 0, "grid", 3, value=float(np.nextafter(1.5, 2))),
     "a grid of one point": at("labels", 0, "grid", value=[0.0]),
     "no grid": at("labels", 0, "grid", value=[]),
-    "two labels": lambda document: document["labels"].append(document["labels"][0]),
+    "two labels": lambda document: document["labels"].append(
+        document["labels"][0] | {"name": "other"}
+    ),
     "strata": at("strata", value=[{"name": "0", "rows": 40, "law": [1] * 21}]),
     "an earlier format": at("format", value="labelveil-release/2"),
     "fewer sums": at("content", "rows", value=2),
@@ -149,6 +151,19 @@ def test_codes_have_no_rows_of_their_own(tmp_path: Path) -> None:
             Manifest.from_bytes(written(changed))
 
 
+@pytest.mark.parametrize("member", ["secret_check", "optional"])
+def test_a_first_format_says_nothing_of_later_ones(tmp_path: Path, member: str) -> None:
+    folder = unpack(kept(RELEASE, 1), tmp_path / "codes")
+    document = json.loads((folder / "manifest.json").read_bytes())
+    Manifest.from_bytes(written(document))
+    if member == "optional":
+        document["optional"] = {"more": 1}
+    else:
+        document["population"]["secret_check"] = "ab" * 16
+    with pytest.raises(ReleaseError, match="format 1 says neither secret_check nor"):
+        Manifest.from_bytes(written(document))
+
+
 def test_a_manifest_states_what_its_question_asks(folder: Path) -> None:
     """True to itself, of another question: whoever reads it compares the two."""
     assert read_sums(folder).sums.size == 3
@@ -166,8 +181,15 @@ def test_a_manifest_states_what_its_question_asks(folder: Path) -> None:
         with pytest.raises(ReleaseError, match=r"than\s+the question that it says it answers"):
             read_sums(folder)
     (folder / "manifest.json").write_bytes(data)
-    (folder / QUESTION_FILE).write_bytes((folder / QUESTION_FILE).read_bytes()[:-4] + bytes(4))
+    question = (folder / QUESTION_FILE).read_bytes()
+    (folder / QUESTION_FILE).write_bytes(question[:-4] + bytes(4))
     with pytest.raises(ReleaseError, match="but the labels party answered"):
+        read_sums(folder)
+    with (folder / "codes.bin").open("r+b") as sums:
+        sums.truncate(16)
+    (folder / "manifest.json").write_bytes(data)
+    (folder / QUESTION_FILE).write_bytes(question)
+    with pytest.raises(ReleaseError, match="has 2 sums instead of 3"):
         read_sums(folder)
     # of weights 1 and -1 sums move as far as without any
     signs = replace(QUESTION, weights=np.sign(QUESTION.weights))
@@ -179,6 +201,17 @@ def test_a_manifest_states_what_its_question_asks(folder: Path) -> None:
         )
         with nullcontext() if largest else pytest.raises(ReleaseError, match="states other"):
             read_sums(folder)
+
+
+def test_noise_on_the_sums_of_users_is_that_of_one_of_their_records(tmp_path: Path) -> None:
+    spent = PureDP.of(Fraction(9, 10), unit=Unit.USER)
+
+    def of_three(document: dict[str, Any]) -> None:
+        document["sums"]["guarantee"] = document["privacy"]["total"] = spent.to_json()
+        document["privacy"] |= {"records_per_unit": 3, "requested_epsilon": 0.9}
+
+    folder = write_sums(tmp_path / "users", of_three, epsilon="0.3")
+    assert read_sums(folder).noisy.epsilon == Fraction(3, 10)
 
 
 def test_the_largest_question_has_a_manifest_that_is_read() -> None:

@@ -7,9 +7,12 @@ import ipaddress
 import os
 import stat
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -233,6 +236,19 @@ def test_which_keys_serve(key: object, signs: str, checks: bool) -> None:
         with pytest.raises(ConfigError, match=f"the authority in a has a key .* {signs}; use one"):
             check_authorities(Path("a"), [made])
         check_authorities(Path("a"), [made, signed(P256, None)])
+
+
+def test_a_key_that_nothing_here_knows_serves_for_nothing() -> None:
+    def unknown() -> None:
+        raise UnsupportedAlgorithm("post-quantum")
+
+    certificate: Any = SimpleNamespace(public_key=unknown)
+    for check in (
+        lambda: check_identity(Path("c"), [certificate], Path("k"), pem(P256), SERVER),
+        lambda: check_authorities(Path("c"), [certificate]),
+    ):
+        with pytest.raises(ConfigError, match="a key of a kind that gRPC does not take, unknown"):
+            check()
 
 
 def test_an_identity_is_of_one_pair_one_use_and_one_time() -> None:

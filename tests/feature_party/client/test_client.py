@@ -192,7 +192,8 @@ def test_a_client_comes_again_when_it_was_told_to(
     world: World, files: CertificateFiles, tmp_path: Path
 ) -> None:
     told = [ErrorDetails("too_many_requests", after) for after in (7.0, 0.5)]
-    behaviour = Behaviour(refuse_first=[each.trailers(UNAVAILABLE, "no") for each in told])
+    others = ("served-by", "a proxy")
+    behaviour = Behaviour(refuse_first=[(others, *each.trailers(14, "no")) for each in told])
     with serving(world, behaviour, files) as address:
         client = ReleaseClient(client_settings(address, files), QUICK)
         client._wake = waits = Waits()

@@ -40,6 +40,18 @@ def test_init_proposes_how_csv_files_are_written(
     assert population is not None
     assert labels.read()[0]["label"].to_list() == [1.5, None]
     assert population.read()[0]["key"].to_list() == ["a"]
+    # of a population's numbers nothing is said, nor of its separator where it is usual
+    Path("prices.csv").write_text("key;price\na;1,5\n")
+    Path("plain.csv").write_text("key,label\na,1.5\n")
+    done = run_command(
+        main,
+        *("init", "--force", "--labels", "plain.csv", "--population", "prices.csv"),
+        *("--label", "label:0:9", "--epsilon", "1", "--total-epsilon", "1"),
+    )
+    assert done.code == 0, done
+    data = load(Path("label_party.toml")).data
+    assert (data.labels_decimal, data.labels_separator) == (None, None)
+    assert data.population_separator == ";"
     # a later file in UTF-8 is read as configured: one cell is odd, and nothing is guessed
     Path("sales.csv").write_text("key;label;town\na;1,5;Köln\nb;2.5;\n", encoding="utf-8")
     assert labels.read()[0]["label"].to_list() == [1.5, None]
@@ -333,6 +345,9 @@ def test_a_table_is_read_by_the_query_of_its_columns(
     place = ("--labels=sqlite:///shop.db", "--table=sales", "--unverified")
     assert run_command(main, "init", *place, *given).code == 0
     assert load(Path("label_party.toml")).data.labels_query == query
+    asked = ("--labels=sqlite:///shop.db", "--labels-query=SELECT 1", "--unverified")
+    assert run_command(main, "init", "--force", *asked, *given).code == 0
+    assert load(Path("label_party.toml")).data.labels_query == "SELECT 1"
     listed = ("--population=sqlite:///shop.db", "--population-table=shop.clicks")
     assert run_command(main, "init", "--force", *place, *listed, *given).code == 0
     data = load(Path("label_party.toml")).data

@@ -189,6 +189,8 @@ def test_warnings_go_to_the_console_and_nowhere_else(shop: Party) -> None:
 
 
 def test_a_quiet_job_says_nothing_of_labels(shop: Party) -> None:
+    assert shop.run("release", "--dry-run", "--quiet", "--yes").code == 0
+    assert not shop.store.exists()
     assert shop.run("release", "--quiet") == Result(0, "", "")
 
 

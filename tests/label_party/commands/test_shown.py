@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +16,7 @@ from labelveil.common.guarantees import PureDP, guarantee_from_json
 from labelveil.common.randomizers.design.assessment import Assessment
 from labelveil.common.randomizers.message.terms import LabelTerms
 from labelveil.common.release.manifest import Manifest
-from labelveil.label_party.commands.plan import print_divisions, print_plan
+from labelveil.label_party.commands.plan import _json, print_divisions, print_plan
 from labelveil.label_party.commands.release import epoch_line
 from labelveil.label_party.commands.synthesize import _lines as table_lines
 from labelveil.label_party.commands.top_k import margin, print_top_k
@@ -339,6 +340,11 @@ def test_a_plan_of_several_labels_is_printed_as_it_is(capsys: pytest.CaptureFixt
         "Grid of paid: 2 points. The release as configured has a manifest of at most 1,234 bytes",
     ):
         assert part in said
+    told = _json(compared)
+    assert [row["division"] for row in told["candidates"]] == ["joint", "split"]
+    assert (told["labels"], told["derived"]) == (["paid", terms[1].name], compared.derived)
+    above = [terms[0], LabelTerms("from one on", 1.0, 9.0)]
+    assert replace(compared, terms=above).derived is None
     # (constant - error) / (constant - true labels)
     assert compared.gains(rows[1]) == pytest.approx({"paid": 0.5, terms[1].name: 0.8})
 

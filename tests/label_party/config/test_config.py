@@ -101,7 +101,14 @@ def test_one_of_several_labels_is_no_class_by_its_name_or_its_column(
     assert refused.code == 1
     assert f"[strata] column = '{column}' is public, and '{column}' is a label" in refused.error
     assert "v.txt cannot be read" in party.release(strata__column="country", **values).error
+    several = party.run("release", "--set=label.upper=9").error
+    assert "label.upper could be set in any of 2 [[label]]; set it in the file" in several
     assert party.nothing_left()
+    path = party.folder / "label_party.toml"
+    path.write_text(text[:start] + labels.rpartition("[[label]]")[0] + text[end:])
+    assert config.load(path, settings=["label.upper=9"]).labels[0].upper == 9
+    path.write_text(f"label = 3\n{text[:start]}{text[end:]}")
+    assert "label is a section in label_party.toml; write [label]" in party.release().error
 
 
 @pytest.mark.parametrize("role", ["data__key", "data__date", "privacy__user", "strata__column"])

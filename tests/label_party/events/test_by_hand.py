@@ -211,8 +211,9 @@ def test_a_list_of_categories_is_sorted_and_has_two_at_least(tmp_path: Path) -> 
         with pytest.raises(DataError, match=f"lists {said} different; list at least 2, each once"):
             read_category_list(path, "--x")
     path.write_bytes(b"\xff\n")
-    with pytest.raises(DataError, match="it is not UTF-8 text; set --x"):
-        read_category_list(path, "--x")
+    for unreadable, why in ((path, "it is not UTF-8 text"), (tmp_path / "none", "No such file")):
+        with pytest.raises(DataError, match=f"{why}.*; set --x"):
+            read_category_list(unreadable, "--x")
 
 
 def label_tally(unlabelled: int = 0, outside: int = 0, largest: float = 5.0) -> LabelTally:

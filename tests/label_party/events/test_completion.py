@@ -120,8 +120,9 @@ def test_duplicates_outside_the_population_do_not_matter() -> None:
 
 
 def test_a_population_with_repeated_or_no_events_is_refused() -> None:
-    with pytest.raises(DataError, match=r"^1 row of the population repeats a key"):
-        complete(labels([("a", 2.0)]), population(["a", "a"]), missing=0.0)
+    for names, said in (("aa", "1 row of the population repeats"), ("abaab", "3 rows .* repeat")):
+        with pytest.raises(DataError, match=f"^{said} a key"):
+            complete(labels([("a", 2.0)]), population([*names]), missing=0.0)
     with pytest.raises(DataError, match="no events"):
         complete(labels([("a", 2.0)]), population([]), missing=0.0)
     with pytest.raises(DataError, match="no events"):

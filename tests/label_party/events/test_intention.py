@@ -104,6 +104,7 @@ def test_a_label_of_several_is_named() -> None:
 def test_categories_that_tell_nothing(listed: int, most: int, said: str) -> None:
     (line,) = warnings_of(USUAL, NAMES, spreads=(Spread("product", 1000, listed, most),))
     assert said in line
+    assert warnings_of(USUAL, NAMES, spreads=(Spread("product", 1000, 10, 9),)) == []
 
 
 def test_a_spread_counts_what_is_listed() -> None:

@@ -16,6 +16,7 @@ import grpc
 import polars as pl
 import pytest
 
+from labelveil.common.errors import DataError
 from labelveil.common.release.blocks import decode_codes
 from labelveil.common.release.event_keys import hash_keys, read_secret, secret_check
 from labelveil.common.release.manifest import Manifest
@@ -184,19 +185,19 @@ GOOD = bytes(range(64))
 @pytest.mark.parametrize(
     ("header", "chunk", "code", "part"),
     [
-        ({"rows": 0}, 64, "INVALID_ARGUMENT", "at least one key"),
-        ({"rows": 3}, 64, "INVALID_ARGUMENT", "more keys than the 3"),
-        ({"rows": 5}, 64, "INVALID_ARGUMENT", "4 keys instead of the 5"),
-        ({"rows": 2**64 - 1}, 64, "OUT_OF_RANGE", "the most allowed is 50000000"),
-        ({"population_sha256": bytes(32)}, 64, "INVALID_ARGUMENT", "do not give"),
-        ({"population_sha256": b"short"}, 64, "INVALID_ARGUMENT", "32 bytes"),
-        ({"secret_check": b""}, 64, "INVALID_ARGUMENT", "secret_check"),
-        ({"epoch": ""}, 64, "INVALID_ARGUMENT", "epoch"),
-        ({"epoch": "../1"}, 64, "INVALID_ARGUMENT", "epoch"),
-        ({"epoch": "1\n"}, 64, "INVALID_ARGUMENT", "epoch"),
-        ({"epoch": "x" * 65}, 64, "INVALID_ARGUMENT", "64"),
-        ({"data_set": ""}, 64, "INVALID_ARGUMENT", "data_set"),
-        ({"data_set": "other"}, 64, "PERMISSION_DENIED", "not permitted"),
+        ({"rows": 0}, 32, "INVALID_ARGUMENT", "at least one key"),
+        ({"rows": 3}, 32, "INVALID_ARGUMENT", "more keys than the 3"),
+        ({"rows": 5}, 32, "INVALID_ARGUMENT", "4 keys instead of the 5"),
+        ({"rows": 2**64 - 1}, 32, "OUT_OF_RANGE", "the most allowed is 50000000"),
+        ({"population_sha256": bytes(32)}, 32, "INVALID_ARGUMENT", "do not give"),
+        ({"population_sha256": b"short"}, 32, "INVALID_ARGUMENT", "32 bytes"),
+        ({"secret_check": b""}, 32, "INVALID_ARGUMENT", "secret_check"),
+        ({"epoch": ""}, 32, "INVALID_ARGUMENT", "epoch"),
+        ({"epoch": "../1"}, 32, "INVALID_ARGUMENT", "epoch"),
+        ({"epoch": "1\n"}, 32, "INVALID_ARGUMENT", "epoch"),
+        ({"epoch": "x" * 65}, 32, "INVALID_ARGUMENT", "64"),
+        ({"data_set": ""}, 32, "INVALID_ARGUMENT", "data_set"),
+        ({"data_set": "other"}, 32, "PERMISSION_DENIED", "not permitted"),
         ({}, 15, "INVALID_ARGUMENT", "15 bytes are not one or more keys"),
     ],
 )
@@ -351,6 +352,11 @@ def before_the_next_exchange(act: Callable[[], object]) -> None:
 def test_what_counts_is_decided_while_a_population_stands_still(world: World) -> None:
     """Another one, or a release, may come between a look at it and its being held."""
     world.submit(GOOD)
+    (pointer,) = world.party.store.glob("populations/*/*/*.json")
+    before_the_next_exchange(pointer.unlink)
+    with pytest.raises(DataError, match="no population has been submitted"):
+        Populations(Store(world.party.store)).in_use("labels", "1").__enter__()
+    world.submit(GOOD)
     before_the_next_exchange(lambda: world.submit(GOOD[::-1]))
     with Populations(Store(world.party.store)).in_use("labels", "1") as found:
         assert found.sha256 == hashlib.sha256(GOOD[::-1]).hexdigest()
@@ -366,6 +372,14 @@ def test_epochs_that_wait_come_in_order(world: World) -> None:
     for epoch in waiting:
         world.submit(world.keys("a", "b"), epoch=epoch)
     assert Populations(Store(world.party.store)).epochs("labels") == sorted(waiting)
+    # one that never came to count goes with the next start
+    stray = world.party.store / "populations" / "labels" / "x"
+    stray.mkdir()
+    for name in ("lock", f"{'0' * 64}.keys"):
+        (stray / name).touch()
+    Populations(Store(world.party.store)).clean()
+    assert [path.name for path in stray.iterdir()] == ["lock"]
+    assert world.stored("1") == world.keys("a", "b")
     # of a table of all days, days that are over have arrived
     for epoch in ("2024-06-02", "2024-06-01", "2999-01-01"):
         world.submit(world.keys("a", "b"), epoch=epoch)
@@ -399,6 +413,12 @@ def test_damaged_keys_are_refused_and_can_be_submitted_again(world: World) -> No
     assert "is damaged" in world.party.release(**SUBMITTED).error
     path.write_bytes(GOOD[:-1])  # of another length it does not count at all
     assert world.submit(GOOD) == wire.POPULATION_STATUS_STORED
+    pointer = path.with_name("current.json")
+    facts = pointer.read_bytes()
+    for damaged in (b"{}", b"\xff", b"["):
+        pointer.write_bytes(damaged)
+        assert "restore it from a backup, or remove it" in world.party.release(**SUBMITTED).error
+    pointer.write_bytes(facts)
     assert world.party.nothing_left()
     assert world.party.release(**SUBMITTED).code == 0
 

@@ -7,10 +7,13 @@ import json
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
 
 import grpc
 import pytest
 
+from labelveil.common.guarantees import PureDP
 from labelveil.label_party.monitoring.status import status
 from labelveil.label_party.server.run import open_server
 from tests.label_party.conftest import CLIENT, Client, Party
@@ -69,9 +72,37 @@ def test_another_stores_server_is_not_taken_for_this_ones(party: Party) -> None:
     assert "server: answers" in own
 
 
+def test_what_became_of_a_charge_stands_beside_it() -> None:
+    said = {"data_set": "d", "epoch": "1", "purpose": "labels", "guarantee": PureDP.of(1)}
+    usual = {**said, "id": 1, "committed_at": "2026-06-01T10:20:30", "reserved_at": "2026-05"}
+    charges = [
+        SimpleNamespace(**{**usual, "state": "committed", "lost": False}),
+        SimpleNamespace(**{**usual, "state": "committed", "lost": True}),
+        SimpleNamespace(
+            **{**usual, "state": "reserved", "lost": False, "committed_at": ""}
+            | {"reserved_at": "2026-05-31T09:00:00"}
+        ),
+    ]
+    account: Any = SimpleNamespace(
+        account="d", spent=None, limit="ε = 3", left_in_words="ε = 1", charges=charges,
+        withdrawals={},
+    )  # fmt: skip
+    samples = {
+        "label_party_fetches_active": [({}, 2.0)],
+        "label_party_releases_damaged": [({}, 3.0)],
+    }
+    shown = [*status([account], samples, datetime(2026, 6, 2, tzinfo=UTC))]
+    assert [line.strip() for line in shown[2:5]] == [
+        "2026-06-01 10:20  d, epoch 1, labels: ε = 1",
+        "2026-06-01 10:20  d, epoch 1, labels: ε = 1, bytes lost",
+        "2026-05-31 09:00  d, epoch 1, labels: ε = 1, reserved",
+    ]
+    assert "server: answers; 2 fetches running, 3 damaged releases" in shown
+
+
 def test_a_certificate_that_ends_soon_is_pointed_out() -> None:
     name = "label_party_server_certificate_expiry_timestamp_seconds"
     now = datetime(2026, 6, 1, tzinfo=UTC)
-    for days, said in ((29, "in 29 days: renew it"), (31, "in 31 days")):
+    for days, said in ((29, "in 29 days: renew it"), (30, "in 30 days")):
         samples = {name: [({}, now.timestamp() + days * 86_400)]}
         assert list(status([], samples, now))[-1].endswith(said)

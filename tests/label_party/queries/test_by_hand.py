@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.errors import ConfigError, DataError, ReleaseError
 from labelveil.common.mechanisms.selection.leaders import Leaders, StableLeaders
 from labelveil.common.mechanisms.synthesis import (
     ConcentratedBudget,
@@ -141,6 +141,11 @@ def test_few_events_are_those_that_noise_covers() -> None:
     least = float(scale) * math.log(20) * 5
     assert top_k._too_few(adaptive, math.ceil(least), 5) is None
     assert top_k._too_few(adaptive, math.floor(least), 5) is not None
+    # and of no more than are asked for
+    few = Leaders(Fraction(1, 2), None, 3)
+    least = float(few.split(3)[2]) * math.log(20) * 5
+    assert top_k._too_few(few, math.ceil(least), 5) is None
+    assert top_k._too_few(few, math.floor(least), 5) is not None
     stable = StableLeaders(Fraction(1), Fraction(1, 10**6), 20)
     gap = stable.gap_needed(0.05)
     assert top_k._too_few(stable, gap, 5) is None
@@ -306,7 +311,7 @@ def test_what_is_asked_of_a_table_is_a_term_each(party: Party) -> None:
 def test_a_tables_delta_is_a_term_that_was_sold(party: Party) -> None:
     party.write_labels({"key": ["event-0", "event-1"], "label": [1, 2], "kind": ["a", "b"]})
     (party.folder / "kinds").write_text("a\nb\n")
-    asked = ("synthesize", "--column=kind=kinds", "--bins=2", "--order=1", "--quiet")
+    asked = ("synthesize", "--column=kind=kinds", "--bins=2", "--order=9", "--quiet")
     total = "--set=privacy.total_delta=1e-5"
     assert party.run(*asked, total, "--delta=1e-6").code == 0
     assert "delta was 1e-06 and is 1e-07 now" in party.run(*asked, total, "--delta=1e-7").error
@@ -365,4 +370,9 @@ def test_a_torn_line_was_not_shown(tmp_path: Path) -> None:
     assert shown_questions(log) == set(whole)
     log.write_text("d" * 65 + "\n" + "\n".join(whole))
     assert shown_questions(log) == set(whole)
+    for damaged in (b"\xff" * 65, None):
+        log.unlink()
+        log.write_bytes(damaged) if damaged else log.mkdir()
+        with pytest.raises(ReleaseError, match=r"cannot be read; restore it from a backup$"):
+            shown_questions(log)
     assert str(Unsure(0.75, 0.5)).startswith("the answer could be off by 0.75, more than the 0.5")

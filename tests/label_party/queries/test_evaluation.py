@@ -150,6 +150,8 @@ def test_an_answer_is_the_gain_with_the_noise_said_beforehand(serve: Any, party:
         terms = asker.terms()
         assert (terms.epsilon, terms.answers, terms.answers_left) == (str(EPSILON), 3, 3)
         assert (terms.largest_loss, terms.tolerance) == (LARGEST, 0.5)
+        latest = wire.DescribeEvaluationRequest(**{**asker.named, "epoch": ""})
+        assert asker.stub.DescribeEvaluation(latest) == terms
         assert not charges(party)
         for left, predictions in enumerate((asker.truth, np.full(EVENTS, 9.0))):
             answer = asker.ask(predictions)

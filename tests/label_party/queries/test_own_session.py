@@ -18,6 +18,7 @@ from labelveil.common.mechanisms.interactive import HeldOutcome, NotPrior, Terms
 from labelveil.common.mechanisms.interactive.targets import not_prior
 from labelveil.exact import discrete_laplace
 from labelveil.label_party.queries.own_session import open_session
+from labelveil.label_party.store.disk import StoreError
 from labelveil.label_party.store.ledger import Ledger
 from labelveil.label_party.store.release_store import ANSWERED_FILE, Store
 from tests.label_party.conftest import Party
@@ -71,14 +72,22 @@ def test_a_hit_is_in_the_ledger_before_it_is_seen(
 ) -> None:
     config, seen = party.config(**SPENT), list[int]()
 
-    def failing(self: Ledger, *arguments: Any) -> None:
+    def failing(*arguments: Any) -> None:
         raise OSError("no space left")
 
-    with open_session(config, "sums", TERMS) as session:
-        monkeypatch.setattr(Ledger, "answer", failing)
+    with open_session(config, "sums", TERMS) as session, monkeypatch.context() as patch:
+        patch.setattr(Ledger, "answer", failing)
         with pytest.raises(Exception, match="cannot be written"):
             seen.append(session.run(HIT))
     assert not seen
+    # nor is it lost where the ledger has it, and the log by which an older one is known has not
+    with open_session(config, "sums", TERMS) as session, monkeypatch.context() as patch:
+        patch.setattr("labelveil.label_party.queries.own_session.append_durably", failing)
+        with pytest.raises(StoreError):
+            session.run(HIT)
+    with open_session(config, "sums", TERMS) as session:
+        assert session.hits == 1
+    assert hits_of(party) == 1
 
 
 def test_a_hit_outlives_a_power_cut_once_it_is_seen(

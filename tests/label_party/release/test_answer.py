@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from labelveil.common.errors import DataError
+from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.guarantees import PureDP
 from labelveil.common.randomizers.grid import MAX_POINTS, Grid
 from labelveil.common.randomizers.message.questions import Question
@@ -228,6 +229,20 @@ def test_a_manifest_is_no_larger_than_was_foreseen(world: World) -> None:
     world.submit(asked)
     size = len(world.released()[0].to_bytes())
     assert size <= foreseen <= size + 32 * 4096 + 65_536 + 32 * 21 * len(GRID)
+
+
+def test_a_manifest_is_refused_from_a_byte_too_many_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    laws = np.array([[1, 2, 3], [3, 2, 1]])
+    question = Question(np.arange(EVENTS) % 2, Grid(np.array([0.0, 5.0, 10.0])), laws)
+    plan = question.plan(LabelTerms("label", 0.0, 10.0), 2.0)
+    message = plan.build(question.released(plan.channels[0].group))
+    least, most = (check_message(message, blocks * 65_536) for blocks in (1, 20))
+    # a digest of each block has 64 digits, within quotes and with a comma
+    assert most - least == pytest.approx(19 * 67, abs=19)
+    for bytes_, known in ((most, True), (most - 1, False)):
+        monkeypatch.setattr("labelveil.common.release.size.MANIFEST_BYTES", bytes_)
+        with nullcontext() if known else pytest.raises(ConfigError, match="fewer strata"):
+            check_message(message, 20 * 65_536)
 
 
 @pytest.mark.slow

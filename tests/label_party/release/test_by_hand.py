@@ -40,8 +40,10 @@ from labelveil.label_party.release.prior_knowledge import (
     PriorKnowledge,
     choose_knowledge,
     from_domain,
+    from_manifest,
 )
 from labelveil.label_party.release.public_prior import read_prior
+from labelveil.label_party.release.run import run_release
 from labelveil.label_party.release.strata import names_stratum, strata_notes, stratum_column
 from labelveil.label_party.store.disk import StoreBusy
 from labelveil.label_party.store.release_store import Store
@@ -74,6 +76,8 @@ def test_epochs_are_what_stands_in_the_place_of_names(party: Party) -> None:
     ):
         with pytest.raises(ConfigError, match=said):
             watch.arrived(party.config(data__labels=labels))
+    submitted = {"data__labels": "days/s-{epoch}.csv", "data__population": "submitted"}
+    assert watch.arrived(party.config(**submitted)) == ["", "1", "2"]  # labels say what there is
     with pytest.raises(DataError, match="none is no folder"):
         watch.arrived(party.config(data__labels="none/{epoch}.csv"))
     with pytest.raises(ConfigError, match="neither is set"):
@@ -268,6 +272,8 @@ def test_a_plan_has_one_prior_and_says_which(party: Party) -> None:
     configured = party.config(prior__file="b.csv")
     assert chosen(None, None, False, of=configured).source == "the prior in b.csv"
     assert chosen(None, Path("a.csv"), False, of=configured).source == "the prior in a.csv"
+    with pytest.raises(ConfigError, match="use the release command"):
+        run_release(configured, quiet=True)
     released = chosen(release, None, False)
     assert released.rows == EVENTS
     assert released.source == "the released prior of 'labels', epoch '1'"
@@ -288,6 +294,15 @@ def test_a_plan_has_one_prior_and_says_which(party: Party) -> None:
     ):
         with pytest.raises(ConfigError, match="a plan has one prior"):
             chosen(*given)
+    party.write_labels({"key": ["event-0", "event-1"], "label": [-5.0, 99.0]})
+    (known,) = chosen(None, None, True).known  # as a release takes them: at the nearest end
+    assert (known.values[:, 0].tolist(), known.weights.tolist()) == ([0, 10], [EVENTS - 1, 1])
+    with pytest.raises(ConfigError, match="has no label 'x'; its labels are label"):
+        from_manifest(release, ["x", "y"])
+    damaged = party.folder / "manifest.json"
+    damaged.write_bytes((release / "manifest.json").read_bytes()[:-9])
+    with pytest.raises(ReleaseError, match=f"^{damaged}: the manifest is not valid JSON"):
+        from_manifest(damaged, ["label"])
     assert party.run("withdraw", "1", "--reason=wrong", "--yes").code == 0
     assert chosen(release, None, False).source.endswith(", which was withdrawn (wrong)")
 
@@ -459,6 +474,10 @@ def test_strata_are_counted_before_anything_is_released(party: Party) -> None:
     assert three == said
     assert strata_notes(party.config(), [1.0]) == []
     (party.folder / "t.txt").write_text("Ulm\nBonn\nKiel\n")  # no event is of another
+    assert rows_of_values(config, stratum_column(config.strata)).tolist() == [301, 40, 250, 0]
+    (party.folder / "few.csv").write_text("id,amount\nk0,1\n")
+    sources = {"labels": party.folder / "few.csv", "population": source}
+    config = config.model_copy(update={"data": config.data.model_copy(update=sources)})
     assert rows_of_values(config, stratum_column(config.strata)).tolist() == [301, 40, 250, 0]
 
 

@@ -19,6 +19,7 @@ from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.knots import interpolation
 from labelveil.label_party.events import open as opening
 from labelveil.label_party.events.steps import Sizes
+from labelveil.label_party.events.tasks import SubmittedRows
 from labelveil.label_party.release.prior_knowledge import from_raw_labels
 from labelveil.label_party.store.disk import clean, scratch
 from tests.effort import one_in
@@ -209,6 +210,52 @@ def test_impossible_engines_are_one_line(party: Party, given: dict[str, Any], sa
     error = party.release(**given).error
     assert said in error
     assert "[engine]" in error or "engine.workers" in error
+
+
+def test_rows_are_held_in_memory_where_they_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pl.DataFrame({"id": [1, 2, 3], "y": [1.0] * 3}).write_parquet(tmp_path / "labels.parquet")
+    listed = tmp_path / "population.csv"
+    listed.write_text("id\n1\n2\n3\n")
+    (tmp_path / "unlike").mkdir()
+    for name, kind in (("a", pl.Int64), ("b", pl.Int32)):
+        numbers = pl.DataFrame({"id": [1]}, schema={"id": kind})
+        numbers.write_parquet(tmp_path / "unlike" / f"{name}.parquet")
+    monkeypatch.setattr(opening, "_IN_MEMORY_ROWS", 7)
+    monkeypatch.setattr(opening, "_CSV_IN_MEMORY_BYTES", 9)
+
+    def fits(submitted: int = 0, **changes: Any) -> bool:
+        chosen = settings(tmp_path, **({"data__population": str(listed)} | changes))
+        rows = SubmittedRows(listed, submitted) if submitted else None
+        return opening._fits(chosen.data, chosen.engine, rows)
+
+    assert fits()
+    assert fits(4)
+    assert not fits(5)
+    assert not fits(engine__workers=2)
+    assert not fits(engine__name="spark")
+    assert not fits(data__population=str(tmp_path / "unlike"))
+    assert fits(data__population=str(tmp_path / "none"))
+    listed.write_text("id\n1\n2\n31\n")
+    assert not fits()
+
+
+def test_what_workers_lost_before_the_purchase_cost_nothing(
+    events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(*given: Any) -> None:
+        raise EngineError("a worker is gone")
+
+    (tmp_path / "join.key").write_text(JOIN.hex())
+    (tmp_path / "join.key").chmod(0o600)
+    monkeypatch.setattr(opening, "complete", lost)
+    chosen = settings(events, keys__secret_file=tmp_path / "join.key")
+    with (
+        pytest.raises(EngineError, match=r"^a worker is gone; nothing was spent$"),
+        opening.open_events(chosen, quiet=True),
+    ):
+        pass
 
 
 def test_who_looks_at_labels_reads_the_same_from_memory_and_in_parts(

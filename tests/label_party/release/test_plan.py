@@ -61,6 +61,24 @@ def test_a_plan_needs_no_label_and_writes_no_store(config: Path, plan: Plan) -> 
     assert not (config.parent / "label_store").exists()
 
 
+def test_a_plan_of_two_labels_compares_the_ways_to_share_epsilon(config: Path, plan: Plan) -> None:
+    head, _, rest = config.read_text().replace('label = "amount"\n', "").partition("[domain]")
+    labels = '[[label]]\nname = "paid"\nkind = "binary"\n[[label]]\nname = "amount"\n'
+    labels += 'kind = "count"\nlower = 0\nupper = 3\n'
+    config.write_text(head + labels + rest.partition("upper = 8")[2])
+    done = plan("--epsilons", "2", "--rows", "300")
+    assert done.code == 0, done
+    ways = [line.replace("*", "").split()[1] for line in done.out.splitlines()[1:4]]
+    assert ways == ["joint", "separate", "split"]
+    said = " ".join(done.out.split())
+    for part in (
+        "Grid of paid as configured: 2",
+        "Grid of amount as configured: 4",
+        "derived: if paid",
+    ):
+        assert part in said
+
+
 def test_a_plan_fits_a_terminal_and_a_pipe(plan: Plan) -> None:
     done = plan("--epsilons", "1", "--rows", "5000", "--explained", "0.9")
     assert done.code == 0, done

@@ -26,6 +26,8 @@ from labelveil.common.release.event_keys import hash_keys, read_secret
 from labelveil.common.release.limits import MANIFEST_BYTES
 from labelveil.common.release.manifest import Manifest, manifest_digest
 from labelveil.common.release.size import largest_manifest
+from labelveil.label_party.events import row_ranges
+from labelveil.label_party.release import message
 from labelveil.label_party.store.release_store import StoredRelease
 from tests.effort import one_in
 from tests.label_party.conftest import Party
@@ -65,7 +67,11 @@ def released(party: Party, epoch: str = "1") -> tuple[Manifest, np.ndarray[Any, 
     return manifest, decode_codes(codes, manifest.content.code_bytes), keys
 
 
-def test_each_stratum_is_sent_by_its_own_channel_for_one_epsilon(shops: Party) -> None:
+def test_each_stratum_is_sent_by_its_own_channel_for_one_epsilon(
+    shops: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(message, "block_rows_for", lambda rows: 64)
+    monkeypatch.setattr(row_ranges, "_STRATA_ROWS", 300)  # four blocks, and a rest
     assert shops.release(**STRATA).code == 0
     manifest, codes, keys = released(shops)
     # west and what the list lacks have too few events
@@ -207,6 +213,10 @@ def test_a_label_in_disguise_is_told_to_the_operator(shops: Party) -> None:
     shops.write_population({"key": keys, "shop": [SHOPS[i // 2 % 2] for i in rows]})
     done = shops.run("release", "--dry-run", "--yes", *shops.arguments(**STRATA))
     assert "the strata tell" not in done.err
+    shops.write_labels({"key": keys, "label": [9.0] * EVENTS})
+    done = shops.run("release", "--dry-run", "--yes", *shops.arguments(**STRATA))
+    assert "have the same label" in done.err
+    assert "the strata tell" not in done.err
 
 
 @pytest.mark.slow
@@ -269,6 +279,8 @@ def test_init_lists_the_values_of_the_population(party: Party) -> None:
 def test_a_manifest_of_strata_spends_what_the_worst_of_them_does(shops: Party) -> None:
     assert shops.release(**STRATA).code == 0
     made, *_ = released(shops)
+    with pytest.raises(ReleaseError, match=r"of 1 labels .* in 3 strata where one is expected"):
+        _ = made.randomizer
     whole = json.loads(made.to_bytes())
     beside = sum((part.spent.exact_epsilon for part in (*made.priors, *made.tables)), Fraction(0))
     points = made.labels[0].grid
@@ -320,7 +332,10 @@ def test_a_manifest_of_strata_that_contradicts_itself_is_refused(shops: Party) -
     fewer = {**table, "noisy_counts": table["noisy_counts"][:-1]}
     refused("noise of scale .* does not give", tables=[{**table, "scale": "1"}])
     refused("bins of each", tables=[fewer])
-    refused("bins of each", tables=[{**table, "noisy_counts": [1] * 9 * len(strata)}])
+    for bins, said in ((9, "bins of each"), (8, "other bins than its prior gives")):
+        refused(said, tables=[{**table, "noisy_counts": [1] * bins * len(strata)}])
+    free = {"noise": "public", "scale": "0", "guarantee": {**table["guarantee"], "epsilon": "0"}}
+    refused("bins of each", tables=[{**table, **free}])
     for factor in (Fraction(1, 2), Fraction(2)):  # less noise than is claimed, and more
         other = {**table, "scale": str(Fraction(table["scale"]) * factor)}
         refused("scale times epsilon must be", tables=[other])

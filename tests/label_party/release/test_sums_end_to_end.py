@@ -209,6 +209,8 @@ def test_events_and_secrets_that_do_not_fit_are_said(party: Party, features: lis
     others = [*KEYS[1:], "nobody's", "nothing's"]
     with pytest.raises(LabelveilError, match="1 of 200 submitted events are not among the 201"):
         lv.read_sums("release", others, "join.key")
+    with pytest.raises(LabelveilError, match="there are no keys; give those"):
+        lv.read_sums("release", [], "join.key")
     with pytest.raises(LabelveilError, match="1 keys occurred before"):
         lv.read_sums("release", [*KEYS, KEYS[0]], "join.key")
     with pytest.raises(LabelveilError, match="secret_file is missing"):

@@ -106,6 +106,7 @@ def test_only_drift_pays_for_a_prior_and_every_epoch_spends_the_same(party: Part
     assert "drifted from d1: a new prior" in done.out
     again = watch(party)
     assert "no new epoch" in again.out
+    assert watch(party, "--quiet").out == ""
     # whoever releases by hand pays for a prior, whatever is in force
     write_day(party, "d5", 4, rows=500)
     own = {"data__labels": "days/{epoch}.parquet", "data__epoch": "d5"}
@@ -231,22 +232,59 @@ def test_killed_in_an_epoch_a_hit_is_paid_once(
 
 
 def test_a_release_whose_bytes_are_lost_counts_as_a_hit(party: Party) -> None:
-    write_day(party, "d1")
+    write_day(party, "d1", rows=300)
     watch(party, **SESSION)
     with Ledger(party.store / "ledger.sqlite") as ledger:
         guarantee = ledger.charges("labels")[-1].guarantee
         ledger.count(Purchase("labels", "lost", LABELS, guarantee))
-    write_day(party, "d2")
-    watch(party, **SESSION)
-    assert session_state(party, "d2") == [1, 1]
+    for number, day in enumerate(("d2", "d3"), 1):  # as one, and not once more
+        write_day(party, day, rows=300)
+        watch(party, **SESSION)
+        assert session_state(party, day) == [1, number]
+
+
+def test_what_has_no_histogram_is_not_tested(party: Party) -> None:
+    """That of a yes or no is decoded from its codes."""
+    binary = {"domain__grid": '"whole"', "domain__upper": 1, "randomizer__name": '"auto"'}
+    for day in ("d1", "d2"):
+        write_day(party, day, rows=300)
+        done = watch(party, **{**SESSION, **binary, "privacy__total_epsilon": 9})
+        assert done.code == 0, done
+        assert manifest(party, day).drift is None
+    with Ledger(party.store / "ledger.sqlite") as ledger:
+        assert [charge.purpose for charge in ledger.charges("labels")] == [LABELS] * 2
+
+
+def test_tests_before_a_session_are_none_of_its_calls(party: Party) -> None:
+    alone = {name: value for name, value in SESSION.items() if name != "watch__hits"}
+    for day, settings in (("d1", alone), ("d2", alone), ("d3", SESSION), ("d4", SESSION)):
+        write_day(party, day, rows=300)
+        done = watch(party, **settings)
+        assert done.code == 0, done
+    assert [session_state(party, day)[1] for day in ("d3", "d4")] == [1, 2]
+
+
+def test_what_is_counted_anew_is_what_has_a_histogram_and_follows_none(party: Party) -> None:
+    (party.folder / "prior.csv").write_text("label,weight\n0,1\n1,2\n")
+    binary = {"domain__grid": '"whole"', "domain__upper": 1}
+    for day, settings, paid in (
+        ("d1", {"prior__file": '"prior.csv"'}, False),
+        ("d2", {}, True),
+        ("d3", {"randomizer__name": '"auto"'}, False),
+    ):
+        write_day(party, day, rows=300)
+        done = watch(party, **binary, **settings)
+        assert done.code == 0, done
+        made = manifest(party, day)
+        assert (made.drift, made.prior_paid) == (None, paid)
 
 
 def test_what_is_found_later_takes_no_hit_back(party: Party, tmp_path: Path) -> None:
     """A release is stated as lost, and then an earlier one turns up that the ledger forgot."""
-    write_day(party, "d1")
+    write_day(party, "d1", rows=300)
     watch(party, **SESSION)
     assert party.run("backup", "--to", "b.tar").code == 0
-    write_day(party, "d2")
+    write_day(party, "d2", rows=300)
     watch(party, **SESSION)
     found = party.store / "releases" / "labels" / "d2"
     found.rename(tmp_path / "d2")
@@ -254,7 +292,7 @@ def test_what_is_found_later_takes_no_hit_back(party: Party, tmp_path: Path) -> 
         path.unlink()
     assert party.run("restore", "b.tar", "--lost", "d3").code == 0
     (tmp_path / "d2").rename(found)
-    write_day(party, "d4")
+    write_day(party, "d4", rows=300)
     assert watch(party, **SESSION).code == 0
     assert session_state(party, "d2") == [0, 1]
     assert session_state(party, "d4") == [1, 2]  # the lost one may have been a hit

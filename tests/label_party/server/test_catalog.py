@@ -72,7 +72,9 @@ def long_ago(party: Party) -> None:
         os.utime(path, (1e9, 1e9))
 
 
-def test_what_cannot_be_opened_for_a_moment_is_served_afterwards(party: Party) -> None:
+def test_what_cannot_be_opened_for_a_moment_is_served_afterwards(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert party.release().code == 0
     long_ago(party)
     catalog = Catalog(Store(party.store))
@@ -82,6 +84,10 @@ def test_what_cannot_be_opened_for_a_moment_is_served_afterwards(party: Party) -
             with pytest.raises(Unreadable, match="data set labels, epoch 1, cannot be read now"):
                 catalog.find("labels", "1")
         assert len(catalog.left_out(Unreadable)) == 1
+    with monkeypatch.context() as patch:  # nor is what nobody has foreseen the last word
+        patch.setattr(Store, "open_release", lambda *given: {}["mistake"])
+        with pytest.raises(KeyError):
+            catalog.find("labels", "1")
     found = catalog.find("labels", "1")
     assert found is not None
     assert found.rows == 200

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -176,6 +177,11 @@ def test_connections_of_clients_are_counted_and_their_refusals_told() -> None:
     assert handshakes.read(TLS12)
     assert handshakes.read(TLS12)
     assert refused[2:] == ["plaintext", "tls_version"]
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        address = f"127.0.0.1:{gone.getsockname()[1]}"
+    assert not handshakes.probe_listener(address)
+    assert not handshakes.try_tls12(address, listening=False)
+    assert handshakes.connections == 3
 
 
 def test_what_is_worked_on_is_waited_for_and_who_only_watches_is_not() -> None:

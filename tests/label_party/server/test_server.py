@@ -226,6 +226,11 @@ def test_health_and_reflection(served: str, connect: Connect) -> None:
     assert SERVICE in _reflect(client)
 
 
+def test_methods_are_listed_where_that_is_configured(party: Party, connect: Connect) -> None:
+    with running(party.config(server__reflection="false")) as address:
+        assert refused(lambda: _reflect(connect(address)))[0] == grpc.StatusCode.UNIMPLEMENTED
+
+
 def test_an_unreadable_ledger_is_said_to_be_one(
     party: Party, served: str, connect: Connect
 ) -> None:

@@ -83,7 +83,7 @@ class Called:
 
 
 ALLOWED = {("features", "sales"), ("features", "s" * 64)}
-KNOWN = {("sales", "7"), ("sales", None)}
+KNOWN = {("sales", "7"), ("sales", "")}
 
 
 def fetching(**changes: Any) -> wire.FetchReleaseRequest:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,10 +13,11 @@ import pytest
 from labelveil.common.release.question import most_bytes
 from labelveil.common.wire import label_release_pb2 as wire
 from labelveil.label_party.config.sections import LabelPartyConfig
-from labelveil.label_party.events.submitted import Submitted
+from labelveil.label_party.events.submitted import Populations, Submitted
 from labelveil.label_party.server import refusal as refusals
 from labelveil.label_party.server.refusal import Refusal
 from labelveil.label_party.server.submission import MAX_PART_BYTES, Submissions
+from labelveil.label_party.store.release_store import Store
 
 CODE = grpc.StatusCode
 
@@ -237,3 +240,15 @@ def test_refusals_are_in_constant_words(make: Any, expected: tuple[Any, ...]) ->
     assert (made.code, made.text, made.reason, made.retry_after) == expected
     assert str(made) == made.text
     assert make() is not made
+
+
+def test_what_was_settled_while_keys_came_is_not_stored_again(tmp_path: Path) -> None:
+    populations, keys = Populations(Store(tmp_path)), bytes(range(64))
+    asked = header(rows=4, population_sha256=sha256(keys).digest(), question_sha256=b"")
+    for settled in (wire.SubmitPopulationResponse(rows=4), None):
+        made = submissions(populations=populations)
+        made._settled = lambda header, settled=settled: settled  # type: ignore[method-assign]
+        with populations.upload() as uploads:
+            uploads[0].append(keys)
+            answer = made._store(uploads, asked, "one")
+        assert (answer is settled) == (populations.current("sales", "7") is None) == bool(settled)

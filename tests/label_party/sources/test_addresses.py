@@ -118,28 +118,35 @@ def test_credentials_files_are_private_and_say_what_is_wrong(
         read_events(Remote("s3://bucket/t.csv", tmp_path / "nothing"), "id")
 
 
-@pytest.mark.parametrize(
-    "address",
-    one_in(
-        3,
-        [
-            f"postgresql://me:{PLANTED}@host/db",
-            f"postgresql://me:{PLANTED}/x@host/db",
-            f"postgres://host/db?password={PLANTED}",
-            f"postgresql://host/db?p%61ssword={PLANTED}",
-            f"postgresql://host/db?sslpassword={PLANTED}",
-            f"postgresql:/me:{PLANTED}@host/db",
-            f"mysql://me:{PLANTED}@host/db",
-            f"s3://AK:{PLANTED}@bucket/t.csv",
-            f"https://{PLANTED}@host/t.csv",
-            f"https://host/t.csv?X-Amz-Signature={PLANTED}",
-            f"https://host/t.csv?{PLANTED}",
-            f"az://container/t.csv#sig={PLANTED}",
-            f"host=h dbname=d password={PLANTED}",
-            f"postgresql://[{PLANTED}/db",
-        ],
-    ),
-)
+CREDENTIALS = [
+    f"postgresql://me:{PLANTED}@host/db",
+    f"postgresql://me:{PLANTED}/x@host/db",
+    f"postgres://host/db?password={PLANTED}",
+    f"postgresql://host/db?p%61ssword={PLANTED}",
+    f"postgresql://host/db?sslpassword={PLANTED}",
+    f"postgresql:/me:{PLANTED}@host/db",
+    f"mysql://me:{PLANTED}@host/db",
+    f"s3://AK:{PLANTED}@bucket/t.csv",
+    f"https://{PLANTED}@host/t.csv",
+    f"https://host/t.csv?X-Amz-Signature={PLANTED}",
+    f"https://host/t.csv?{PLANTED}",
+    f"az://container/t.csv#sig={PLANTED}",
+    f"host=h dbname=d password={PLANTED}",
+    f"postgresql://[{PLANTED}/db",
+    f"postgresql://me/{PLANTED}@host/db",
+    f"postgresql://host/db?sslmode=require&pass={PLANTED}",
+    f"postgresql://host/db#{PLANTED}",
+]
+
+
+@pytest.mark.parametrize("address", CREDENTIALS)
+def test_credentials_are_found_wherever_they_stand_in_an_address(address: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        check_address(address)
+    assert PLANTED not in str(refused.value)
+
+
+@pytest.mark.parametrize("address", one_in(3, CREDENTIALS))
 def test_credentials_in_an_address_are_refused_and_not_repeated(
     party: Party, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +176,11 @@ def test_places_are_distinguished() -> None:
     assert locate(Path("a.csv"), None, None) == Path("a.csv")
     for address in ("s3://bucket/a.csv", "abfss://container@account.dfs.core.windows.net/a.csv"):
         assert locate(check_address(address), None, None) == Remote(address)
+    for address in ("ftp://host/a.csv", "s3:/bucket/a.csv", "mysql://host/db"):
+        with pytest.raises(ConfigError, match=r"must begin with one of .*sqlite://.*s3://"):
+            check_address(address)
+    with pytest.raises(ConfigError, match="in what follows its '\\?'"):
+        check_address("s3://bucket/a.csv?")
     database = check_address("postgresql://me@/db?host=/run/pg&sslmode=verify-full")
     assert locate(database, "SELECT 1", None) == Query(str(database), "SELECT 1")
 

@@ -328,6 +328,22 @@ def test_a_line_too_long_takes_no_memory_and_no_other_line(
     assert events.select("key", "label").rows() == [("a", 1.0), ("b", None), ("c", 3.0)]
 
 
+def test_a_line_is_read_up_to_its_longest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_rows, "LONGEST_LINE", 40)
+    path, keys = tmp_path / "a.csv", ["k" * 40, "l" * 41, "m" * 35, "n" * 36]
+    rows = "".join(f"{key},2,yz\n" for key in keys)
+    path.write_text(f"key,amount,{'t' * 29}\n{rows}")
+    events, _ = read_events(path, "key", labels=["amount"])
+    found = events.select("key", "label").rows()
+    assert found == [(keys[0], None), (keys[2], 2.0), (keys[3], None)]
+    path.write_text(f"key,amount,{'t' * 30}\n{rows}")
+    with pytest.raises(DataError, match="no header in"):
+        read_events(path, "key", labels=["amount"])
+    path.write_text("key,amount\n\n\r\n")
+    events, odd = read_events(path, "key", labels=["amount"])
+    assert (events.height, [*odd]) == (0, [])
+
+
 @pytest.mark.parametrize(
     ("data", "encoding", "part"),
     [

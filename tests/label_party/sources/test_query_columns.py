@@ -25,6 +25,7 @@ NOT = [
     "SELECT clicks.id AS key, COUNT(sales.id) AS label, clicks.id AS band"
     " FROM clicks LEFT JOIN sales ON sales.id = clicks.id GROUP BY clicks.id",
     "SELECT id AS key, sold_at - clicked_at AS label, date(clicked_at) AS band FROM sales",
+    "SELECT id AS key, amount - fee AS label, fee AS band FROM sales",
     "SELECT id AS key, 'amount' AS label, 'amount' AS band FROM sales",
     "SELECT id AS key, COUNT(*) AS label, country AS band FROM sales GROUP BY 1, 3",
     "SELECT id AS key, max(amount, 1) AS label, max(country) AS band FROM sales",

@@ -156,6 +156,24 @@ def test_unusable_labels_are_one_line_that_shows_no_label(
     assert party.nothing_left()
 
 
+def test_a_source_of_another_kind_is_told_what_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "a.arrow"
+    pl.DataFrame({"id": ["a"]}).write_ipc(path)
+    with pytest.raises(DataError, match=r"is an Arrow \(Feather\) file"):
+        read_events(path, "id")
+    path.unlink()
+    path.symlink_to(path)
+    with pytest.raises(DataError, match="cannot be read: Too many levels"):
+        read_events(path, "id")
+
+
+def test_labels_that_are_written_as_categories_are_read(tmp_path: Path) -> None:
+    labels = pl.Series(["1.5", "none", "2"], dtype=pl.Categorical)
+    pl.DataFrame({"id": ["a", "b", "c"], "y": labels}).write_parquet(tmp_path / "a.parquet")
+    read, _ = read_events(tmp_path / "a.parquet", "id", labels=["y"])
+    assert read["label"].to_list() == [1.5, None, 2.0]
+
+
 def test_labels_of_another_type_are_refused(tmp_path: Path) -> None:
     pl.DataFrame({"id": ["a"], "y": [[1.0]]}).write_parquet(tmp_path / "a.parquet")
     with pytest.raises(DataError, match="type List"):

@@ -43,6 +43,10 @@ def test_a_cap_is_raised_by_the_command_alone_and_shown_for_ever(party: Party) -
     (account,) = accounts(party)
     assert [cap["reason"] for cap in account["caps"]] == ["", "a second year was agreed"]
     assert account["left"]["epsilon"] == "0"
+    config = party.folder / "label_party.toml"
+    config.write_text(re.sub("total_epsilon = .*", "", config.read_text()))
+    (account,) = accounts(party)  # what no file states is the cap
+    assert (account["total"]["epsilon"], account["left"]["epsilon"]) == ("2", "0")
 
 
 def typed(party: Party, error: str) -> list[str]:
@@ -236,6 +240,9 @@ def test_another_name_for_the_same_events_is_no_new_budget(party: Party) -> None
     apart, labels = accounts(party)
     assert [said["reason"] for said in apart["separations"]] == ["of another column"]
     assert apart["spent"]["epsilon"] == labels["spent"]["epsilon"] == "2"
+    party.write_population({"key": [f"of-others-{i}" for i in range(9)]})
+    assert party.release(data__data_set="third").code == 0
+    assert [len(account["separations"]) for account in accounts(party)] == [1, 1, 0]
 
 
 def test_the_events_of_two_accounts_are_counted_over_all_epochs(party: Party) -> None:

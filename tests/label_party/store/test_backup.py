@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import random
+import re
 import shutil
 import sqlite3
 import tarfile
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from labelveil.common.errors import ReleaseError
 from labelveil.common.guarantees import (
     ApproximateDP,
     BoundedRange,
@@ -27,6 +29,7 @@ from labelveil.common.guarantees import (
 )
 from labelveil.common.guarantees.base import _KINDS
 from labelveil.common.release.manifest import Manifest
+from labelveil.label_party.commands.backup import _fail_if_damaged
 from labelveil.label_party.server.run import running
 from labelveil.label_party.store.ledger import Ledger
 from labelveil.label_party.store.release_store import ReleaseWriter, Store
@@ -154,6 +157,7 @@ def test_other_outcomes_come_back_and_can_be_lost(party: Party) -> None:
     assert party.run(*ask, "--out", "two.json").code == 0
     one, two = (party.folder / name for name in ("one.json", "two.json"))
     assert one.read_bytes() == two.read_bytes()
+    assert json.loads(party.run(*ask, "--json").out)["existed"]
     assert _account(party)["left"]["epsilon"] == "3/2"
     assert "bytes are lost" in party.run(*ask, "--epoch", "2").error
 
@@ -298,13 +302,20 @@ def test_a_backup_without_its_ledger_restores_nothing(
     assert not [*party.folder.rglob("evil"), *party.folder.parent.glob("evil")]
 
 
-def test_refused_backups_leave_no_file(party: Party) -> None:
+def test_refused_backups_leave_no_file(party: Party, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "does not exist" in party.run("backup", "--to", "b.tar").error
     assert party.release().code == 0
     (party.folder / "b.tar").write_text("mine")
     assert "exists already" in party.run("backup", "--to", "b.tar").error
     assert "cannot be written" in party.run("backup", "--to", "nowhere/b.tar").error
-    assert not list(party.folder.glob(".*"))
+
+    def failing(database: sqlite3.Connection) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr("labelveil.label_party.store.seal.remove", failing)
+    error = party.run("backup", "--to", "c.tar").error
+    assert "cannot be written: disk I/O error; set --to" in error
+    assert not [*party.folder.glob(".*"), *party.folder.glob("c.tar")]
 
 
 def _damage(path: Path) -> None:
@@ -350,6 +361,13 @@ def test_a_backup_names_what_is_damaged_and_its_restore_takes_the_rest(
     assert party.run("backup", "--to", "c.tar").code == 0
     with running(party.config()) as address:
         assert Manifest.from_bytes(connect(address).describe().manifest).epoch == "1"
+
+
+def test_of_much_that_is_damaged_some_is_named() -> None:
+    names = [f"releases/labels/{n}" for n in range(7)]
+    for some, said in ((names[:5], "labels/4 (gone); mend"), (names, "labels/4 and 2 more (gone)")):
+        with pytest.raises(ReleaseError, match=re.escape(said)):
+            _fail_if_damaged(dict.fromkeys(some, "gone"), "lost", "mend")
 
 
 def test_a_backup_takes_a_charge_from_the_ledger_where_the_note_of_it_is_damaged(
@@ -412,7 +430,7 @@ def test_of_a_damaged_backup_what_is_whole_is_restored(
     for epoch in ("1", "2"):
         assert party.release(data__epoch=epoch).code == 0
     codes = (party.store / "releases/labels/1/codes.bin").read_bytes()
-    assert party.run("backup", "--to", "b.tar").code == 0
+    assert json.loads(party.run("backup", "--to", "b.tar", "--json").out)["releases"] == 2
     old = _lose_store(party)
     path = party.folder / "b.tar"
     whole = path.read_bytes()
@@ -515,15 +533,17 @@ def test_killed_at_some_steps_of_a_restore_the_next_one_finishes(
 
 
 def test_a_restore_mends_what_is_damaged_in_the_store(party: Party) -> None:
-    assert party.release().code == 0
-    codes = party.store / "releases/labels/1/codes.bin"
-    before = codes.read_bytes()
+    for epoch in ("1", "2", "3"):
+        assert party.release(data__epoch=epoch).code == 0
+    before = {path: path.read_bytes() for path in party.store.glob("releases/*/*/*")}
     assert party.run("backup", "--to", "b.tar").code == 0
-    _damage(codes)
+    for name in ("1/codes.bin", "2/codes.bin", "2/charge.json"):
+        _damage(party.store / "releases/labels" / name)
     for path in party.store.glob("ledger.sqlite*"):
         path.unlink()
+    assert "cannot be read: Is a directory" in party.run("restore", ".", "--nothing-since").error
     assert _restore(party, "--nothing-since").code == 0
-    assert codes.read_bytes() == before
+    assert {path: path.read_bytes() for path in party.store.glob("releases/*/*/*")} == before
 
 
 def test_a_restore_takes_the_place_of_nothing_that_another_ledger_sold(party: Party) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import sqlite3
@@ -25,6 +26,7 @@ from labelveil.common.guarantees import (
 )
 from labelveil.label_party.store import budget, fingerprints, schema
 from labelveil.label_party.store.coverage import _compared, _incomparable
+from labelveil.label_party.store.disk import StoreError
 from labelveil.label_party.store.entries import LABELS, Composition, Covered, Purchase
 from labelveil.label_party.store.ledger import Ledger
 from labelveil.label_party.store.purchase import Order
@@ -387,6 +389,22 @@ def test_rows_are_read_across_parts_as_from_one(party: Party) -> None:
         StoredRelease(folder, "00" * 32)
 
 
+def test_a_first_ledger_may_be_made_while_a_store_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    monkeypatch.setattr(Store, "folders", lambda self: [tmp_path])
+    with pytest.raises(StoreError, match="is gone, but 1 of the releases"):
+        store.check_ledger()
+
+    def made(self: Store) -> list[Path]:
+        store.ledger_path.write_bytes(b"x")
+        return [tmp_path]
+
+    monkeypatch.setattr(Store, "folders", made)
+    store.check_ledger()
+
+
 def test_a_store_is_its_owners_and_goes_if_nothing_is_in_it(tmp_path: Path) -> None:
     store = Store(tmp_path / "above" / "store")
     assert not store.has_ledger()
@@ -400,6 +418,9 @@ def test_a_store_is_its_owners_and_goes_if_nothing_is_in_it(tmp_path: Path) -> N
     store.ledger_path.write_bytes(b"")
     assert not store.has_ledger()
     store.ledger_path.write_bytes(b"x")
+    assert store.has_ledger()
+    store.ledger_path.unlink()
+    store.ledger_path.symlink_to(store.ledger_path)  # what opening it refuses is there
     assert store.has_ledger()
     store.ledger_path.unlink()
     (store.directory / "releases" / "kept").mkdir()
@@ -437,7 +458,9 @@ def test_the_overlap_of_many_files_is_that_of_sets_whatever_the_slices(
         assert fingerprints.overlap(files[:2], files[2:]) == expected
 
 
-def test_a_ledger_says_when_it_was_last_charged_and_what_is_served(tmp_path: Path) -> None:
+def test_a_ledger_says_when_it_was_last_charged_and_what_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
         assert ledger.last_change() is None
         assert ledger.releases() == []
@@ -460,6 +483,8 @@ def test_a_ledger_says_when_it_was_last_charged_and_what_is_served(tmp_path: Pat
         assert latest.epoch == "2"
         assert [x.epoch for x in ledger.reservations()] == ["3"]
         assert len(ledger.identity()) == 16
+        monkeypatch.setattr("getpass.getuser", lambda: {}["HOME"])  # a container's has no name
+        assert ledger.withdraw(latest, "wrong")[0].withdrawn_by == f"uid {os.getuid()}"
         assert ledger.fingerprint_secret() == ledger.fingerprint_secret()
         assert len(ledger.fingerprint_secret()) == 32
         assert ledger.left("d", pure(9)) == pure(7)

@@ -14,9 +14,11 @@ import pytest
 
 from labelveil.common.errors import LabelveilError
 from labelveil.common.guarantees import PureDP
+from labelveil.label_party.store import reading
 from labelveil.label_party.store.entries import Charge
 from labelveil.label_party.store.ledger import Ledger
 from labelveil.label_party.store.reading import Current
+from labelveil.label_party.store.seal import SealError
 from tests.label_party.store.ledgers import reserve
 
 LIMIT = PureDP.of(10)
@@ -116,6 +118,21 @@ def test_a_copy_that_is_written_while_it_is_read_is_read_again(
     assert len(charges(path, in_memory=True)) == 5
 
 
+def test_what_changes_whenever_it_is_read_is_refused_in_the_end(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = list[int]()
+
+    def check(*given: Any) -> bool:
+        path.touch()
+        tried.append(1)
+        raise SealError("changed from outside")
+
+    monkeypatch.setattr(reading, "check", check)
+    assert charges(path, in_memory=True) == "SealError"
+    assert len(tried) == 8
+
+
 def test_two_changes_within_a_tick_of_the_clock_are_read_once_more(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,7 +162,10 @@ def test_what_was_made_of_a_ledger_is_kept_while_no_file_can_have_changed(tmp_pa
         (lambda: write(path, b"two"), 2),  # as long, with the old time set again
         (lambda: write(log, b""), 3),
         (lambda: write(log, b"x"), 5),  # its end may come to count at any time
-        (lambda: path.touch(), 7),  # and within a tick of the clock there may be more to come
+        (
+            lambda: (write(log, b""), path.touch()),
+            7,
+        ),  # and within a tick of the clock there may be more to come
     ):
         write_it()
         current.value()

@@ -16,9 +16,11 @@ from labelveil.common.errors import ReleaseError
 from labelveil.common.guarantees import PureDP
 from labelveil.label_party.server.run import running
 from labelveil.label_party.store import coverage, recovery
+from labelveil.label_party.store.ledger import Ledger, LedgerError
 from labelveil.label_party.store.recovery import recover
 from labelveil.label_party.store.release_store import Store
 from tests.label_party.conftest import Client, Party
+from tests.label_party.store.ledgers import reserve
 
 
 def _older_ledger(party: Party, tmp_path: Path) -> None:
@@ -196,6 +198,33 @@ def test_the_events_of_a_lost_ledger_pay_from_no_other_account(
     assert party.release(**elsewhere, privacy__account="labels").code == 0
     said = {"privacy__separate": True, "privacy__separate_reason": "of another column"}
     assert party.release(data__data_set="third", **said).code == 0
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_what_fails_takes_back_its_own_reservation_if_the_disk_lets_it(
+    party: Party, monkeypatch: pytest.MonkeyPatch, lasting: bool
+) -> None:
+    others = party.store / "releases" / "labels" / "2"
+
+    def fail(*given: Any) -> None:
+        raise LedgerError("the disk failed")
+
+    def commit(ledger: Ledger, *given: Any) -> None:
+        privacy = party.config().privacy
+        reserve(ledger, "labels", "2", privacy.charge, privacy.limit)  # by somebody else
+        others.mkdir()
+        if lasting:
+            monkeypatch.setattr(Ledger, "settle", fail)
+        fail()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "commit", commit)
+        error = party.release().error
+    monkeypatch.undo()
+    assert ("the next start will find out whether it counts" in error) == lasting
+    with Store(party.store).read_ledger() as ledger:
+        assert [entry.epoch for entry in ledger.charges()] == ["1"] * lasting + ["2"]
+    assert others.exists()
 
 
 def test_an_unknown_release_that_is_damaged_is_spent_and_kept(

@@ -140,6 +140,13 @@ def test_a_secret_that_is_gone_or_open_to_others_is_told(path: Path) -> None:
     secret.rename(path.parent / "away")
     with pytest.raises(SealError, match="-key is gone"):
         Ledger(path)
+    secret.symlink_to("/dev/null")
+    with pytest.raises(LabelveilError, match="is not a file; name one"):
+        Ledger(path)
+    secret.unlink()
+    secret.mkdir()
+    with pytest.raises(SealError, match="cannot be read: Is a directory"):
+        Ledger(path)
 
 
 @pytest.mark.parametrize("with_secret", [False, True])

@@ -93,6 +93,8 @@ def test_withdrawing_twice_changes_nothing(two: Party) -> None:
     assert f": {WRONG}" in again.out
     assert "withdrawn already" in again.out
     assert {**_files(two.store / "releases/labels/2"), **_charges(two)} == before
+    two.write_population({"key": ["of another list"]})
+    assert two.release(data__data_set="other").code == 0
     both = _withdraw(two, "1", WRONG, "--json")
     assert json.loads(both.out)["latest"] is None
 

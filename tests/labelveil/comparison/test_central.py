@@ -227,9 +227,9 @@ def test_steps_follow_from_the_number_of_rows(rows: int, rate: float, steps: int
     assert (suited.clip, suited.learning_rate) == (1.0, 4e-3)
 
 
-@pytest.mark.parametrize("label", [1.0, -1.0])
+@pytest.mark.parametrize(("label", "clip"), [(1.0, 0.25), (1.0, 10.0), (-1.0, 10.0)])
 def test_the_sum_of_a_sample_is_divided_by_its_expected_size(
-    monkeypatch: pytest.MonkeyPatch, label: float
+    monkeypatch: pytest.MonkeyPatch, label: float, clip: float
 ) -> None:
     """A step of three tenths of the rows, or as many as is said: how far a weight goes."""
     monkeypatch.setattr(torch.optim, "Adam", lambda params, lr: torch.optim.SGD(params, lr=lr))
@@ -237,7 +237,7 @@ def test_the_sum_of_a_sample_is_divided_by_its_expected_size(
     told: list[Any] = []
     monkeypatch.setattr(baselines, "spent_epsilon", lambda *given: told.append(given) or 0.5)
     rows, labels = np.ones((42, 1)), np.full(42, 5.0 * label)  # clipped to 1
-    steps = PrivateSteps(0.3, 1, clip=0.25, learning_rate=0.1)
+    steps = PrivateSteps(0.3, 1, clip=clip, learning_rate=0.1)
     trained = train_privately(rows, labels, 1.0, 1e-6, seeded_entropy(3), (), steps)
     words = seeded_entropy(3).words("DP-SGD", 0, 2) >> np.uint64(1)
     before = baselines._network(1, (), int(words[1]))
@@ -250,7 +250,7 @@ def test_the_sum_of_a_sample_is_divided_by_its_expected_size(
         slope = 2 * (weight + bias - label)
         return math.copysign(min(clip, abs(slope) * math.sqrt(2)) / math.sqrt(2), slope)
 
-    moved = weight - 0.1 * sample / 13 * step(0.25)
+    moved = weight - 0.1 * sample / 13 * step(clip)
     assert trained.module[0].weight.item() == pytest.approx(moved, abs=1e-6)  # type: ignore[index]
     assert told == [(steps, 1e-9, 1e-6)]
     assert trained.guarantee == ApproximateDP.of(0.5, 1e-6, Adjacency.ADD_REMOVE)

@@ -574,7 +574,7 @@ def test_features_are_standardised_and_categories_counted() -> None:
 
 
 def planted(**more: Any) -> planting.Planted:
-    return planting.draw(Planting(events=64_000, lower=2.0, upper=12.0, **more))
+    return planting.draw(Planting(events=64_000, lower=1002.0, upper=1012.0, **more))
 
 
 def test_canaries_have_the_planned_shares() -> None:
@@ -584,23 +584,23 @@ def test_canaries_have_the_planned_shares() -> None:
     counts = np.bincount(made.secrets, minlength=8)
     assert counts / 1000 == pytest.approx(made.shares * 64, rel=0.15)
     labels = made.labels[:, 0]
-    assert labels[:3].tolist() == [2.0, 7.0, 12.0]
+    assert labels[:3].tolist() == [1002.0, 1007.0, 1012.0]
     below, above, between, several, none = labels[3:]
-    assert -29 <= below <= 1
-    assert 13 <= above <= 43
-    assert 2.5 <= between <= 11.5
-    assert several == 12.0
+    assert 971 <= below <= 1001
+    assert 1013 <= above <= 1043
+    assert 1002.5 <= between <= 1011.5
+    assert several == 1012.0
     assert math.isnan(none)
     assert made.repeated == 6
     assert made.counted([7.0])[:, 0].tolist()[-2:] == [7.0, 7.0]
     last = planted(values=3, duplicates="last")
-    assert last.counted([7.0])[:, 0].tolist()[-2:] == [12.0, 7.0]
+    assert last.counted([7.0])[:, 0].tolist()[-2:] == [1012.0, 7.0]
     assert [made.in_words(at) for at in (1, 6, 7, 8)] == [
-        "7", "several rows", "no label", "above the limit of a user",
+        "1007", "several rows", "no label", "above the limit of a user",
     ]  # fmt: skip
     two = planted(also=["paid:0:1"])
-    assert two.labels[:4].tolist() == [[2, 0], [2, 1], [12, 0], [12, 1]]
-    assert two.in_words(1) == "2 with 1"
+    assert two.labels[:4].tolist() == [[1002, 0], [1002, 1], [1012, 0], [1012, 1]]
+    assert two.in_words(1) == "1002 with 1"
     users = planted(users=100)
     assert np.bincount(users.users).tolist() == [200] * 320
     assert len(set(made.keys.to_list())) == 64_000

@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import fields, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from labelveil.audit.attacks import implementation
+from labelveil.audit.attacks.one_run import draw_secrets
 from labelveil.audit.mechanism import black_box, cold_start, exact, run, sums
 from labelveil.audit.mechanism.subject import (
     Answered,
@@ -94,11 +96,11 @@ def test_labels_are_drawn_within_their_bounds() -> None:
 
 def test_a_label_that_is_sent_is_told_by_every_probe_that_looks() -> None:
     """All that looks at one label's output alone; nothing else is wrong with it."""
-    trial = of("as_it_is", 2.0, 3.0)
+    trial = of("as_it_is", 1002.0, 1003.0)
     told = black_box.every_label_check(trial)
     assert told.verdict is FAIL
     assert told.details == {"labels": 2, "worst": told.details["worst"], "of": 2}
-    assert sorted(told.details["worst"]) == ["2", "3"]
+    assert sorted(told.details["worst"]) == ["1002", "1003"]
     assert told.claim.endswith("than for another, ε = 1.")
     assert told.tried.startswith("2,000 pilot runs over 2 labels (no others) and 2,000 more")
     one = black_box.one_run_check(trial)
@@ -113,13 +115,13 @@ def test_a_label_that_is_sent_is_told_by_every_probe_that_looks() -> None:
     assert far.verdict is FAIL
     assert numbers(far.tried)[0] == 400
     pairs = far.details["pairs"]
-    assert [near for near, _ in pairs] == [2.0, 3.0, 3.0, 2.0]
+    assert [near for near, _ in pairs] == [1002.0, 1003.0, 1003.0, 1002.0]
     assert all(
         1 <= abs(other - end) <= 21
-        for (_, other), end in zip(pairs, (3.0, 2.0, 3.0, 2.0), strict=True)
+        for (_, other), end in zip(pairs, (1003.0, 1002.0, 1003.0, 1002.0), strict=True)
     )
-    assert [other > 3 for _, other in pairs] == [True, False, True, False]
-    assert far.tried.count("one far above 3") == far.tried.count("one far below 2") == 2
+    assert [other > 1003 for _, other in pairs] == [True, False, True, False]
+    assert far.tried.count("one far above 1003") == far.tried.count("one far below 1002") == 2
     assert far.power[0].least == rarest_event(math.inf, 200, 1.0, 1e-6 / 4)
     # of several labels, which are numbered, one that is farther than the last alone
     several = CallableSubject.of_several(f"{HERE}:rows_summed", [(0.0, 1.0), (0.0, 10.0)], 1.0)
@@ -735,3 +737,52 @@ def test_calls_are_timed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(implementation, "clock", lambda: now[0])
     assert implementation.most_apart(slow, np.arange(3.0), 300) == (2, 1)
+    called: list[float] = []
+
+    def by_size(labels: Any) -> Any:
+        called.append(float(labels[0]))
+        now[0] += int(labels[0])
+        return labels
+
+    # a label that no call was for is neither
+    assert implementation.most_apart(by_size, np.arange(40.0), 8) == (
+        max(called[1:]), min(called[1:]),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("slow", "told"), [
+    (lambda world, bit: 0, False), (lambda world, bit: world, True),
+    (lambda world, bit: world ^ bit, True), (lambda world, bit: bit, False),
+])  # fmt: skip
+def test_an_output_and_its_duration_are_one_observation(
+    slow: Any, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, bits = [0], iter(draw_secrets(2002).tolist())
+    monkeypatch.setattr(implementation, "clock", lambda: now[0])
+
+    def call(world: int) -> float:
+        bit = next(bits)
+        now[0] += 100 + 900 * slow(world, bit)
+        return float(bit)
+
+    worlds = (lambda: call(0)), (lambda: call(1))
+    found = implementation.timing_check(worlds, 1000, 1.0, tried="{:.4f} and {:.4f} ms")
+    assert found.verdict is (FAIL if told else PASS)
+
+
+def test_an_output_that_tells_is_not_hidden_by_its_duration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """0 is slow and 1 is fast, or the other way round: as numbers they would add up alike."""
+    now = [0]
+    monkeypatch.setattr(implementation, "clock", lambda: now[0])
+
+    def call(output: float, duration: int) -> float:
+        now[0] += duration
+        return output
+
+    for first, second in ((1000, 100), (100, 1000)):
+        worlds = partial(call, 0.0, first), partial(call, 1.0, second)
+        found = implementation.timing_check(worlds, 400, 1.0, tried="{:.4f} and {:.4f} ms")
+        assert found.verdict is FAIL
+        assert found.tried == f"{first / 1e6:.4f} and {second / 1e6:.4f} ms"

@@ -14,7 +14,9 @@ import polars as pl
 import pytest
 
 from labelveil.audit.certificate.evidence import read_evidence
+from labelveil.audit.certificate.facts import facts
 from labelveil.audit.certificate.manifest_checks import split_check
+from labelveil.audit.certificate.rebuild import rebuilt_check
 from labelveil.audit.certificate.run import certify
 from labelveil.audit.verdict import Verdict
 from labelveil.common.engine.local import InProcess
@@ -98,6 +100,28 @@ def test_a_message_of_two_labels_spends_one_epsilon_and_proves_it(
     other.check()
     evidence = replace(read_evidence(released(two)), manifest=other)
     assert split_check(evidence).verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize("division", ["split", "joint"])
+def test_a_public_prior_of_two_labels_is_all_that_shapes_their_channels(
+    two: Party, division: str
+) -> None:
+    (two.folder / "known.csv").write_text("amount,returned,weight\n0,1,3\n50,0,2\n99,1,1\n")
+    result = two.release(privacy__division=division, prior__file='"known.csv"')
+    assert result.code == 0, result
+    evidence = read_evidence(released(two))
+    manifest = evidence.manifest
+    noises = {"joint": {"public"}, "split": {"public", "randomized-response"}}  # of two values
+    assert {prior.noise for prior in manifest.priors} == noises[division]
+    assert manifest.total_guarantee == manifest.labels_guarantee
+    assert rebuilt_check(evidence).found.startswith("All ")
+    shown = facts(manifest, "")
+    assert shown["ε for the histogram"] == "0: a public prior takes its place"
+    data = json.loads(manifest.to_bytes())
+    prior = next(prior for prior in data["priors"] if prior["noise"] == "public")
+    prior["noisy_counts"] = [*prior["noisy_counts"][1:], prior["noisy_counts"][0]]
+    other = replace(evidence, manifest=Manifest.model_validate(data))
+    assert rebuilt_check(other).verdict is Verdict.FAIL
 
 
 def test_the_same_predictions_of_two_labels_are_two_questions(two: Party) -> None:

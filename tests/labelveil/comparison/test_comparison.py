@@ -105,6 +105,7 @@ def test_a_comparison_writes_its_tables_and_takes_up_where_it_was(
         (["--method", "laplace,continuous=true:raw"], "no release is made of them"),
         (["--method", "rr-on-bins,continuous=true:as-published"], "no release is made of them"),
         (["--method", "laplace,continuous=1:as-published"], "no release is made of them"),
+        (["--method", "laplace,continuous=true,points=9:as-published"], "no release is made of"),
         (["--method", "rr-on-bins:as-published:gamma"], "as-published has no head"),
         (["--epsilons", "0"], "--epsilons=0 must be numbers above 0"),
         (["--runs", "0"], "--runs=0 must be a whole number of at least 1"),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from labelveil.simulation.run import number, summary_table
+from labelveil.simulation.run import Outcome, number, summary_table
 
 METRICS: dict[str, Any] = {
     "epsilon": 1.0, "epsilon_prior": 0.0625, "epsilon_labels": 0.9375,
@@ -123,6 +124,17 @@ def test_what_is_unknown_is_left_out() -> None:
 )
 def test_numbers_are_short(value: float, shown: str) -> None:
     assert number(value) == shown
+
+
+def test_an_outcome_shows_its_table_and_its_report(tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    report.write_text('<p class="a">all</p>')
+    outcome = Outcome(METRICS, report, None)
+    assert "explains 6%" in repr(outcome)
+    assert repr(outcome).endswith(f"\nreport: {report}")
+    shown = outcome._repr_html_()
+    assert 'srcdoc="&lt;p class=&quot;a&quot;&gt;all&lt;/p&gt;"' in shown
+    assert "explains 6%" in shown
 
 
 def test_what_questions_told_is_said() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 from labelveil.audit.attacks.one_run import score
+from labelveil.audit.canaries import model
 from labelveil.audit.canaries.inference import audit_inference, read_run
 from labelveil.audit.canaries.message import (
     MESSAGE,
@@ -171,7 +172,8 @@ class Made:
 
 
 @pytest.fixture
-def run() -> Made:
+def run(monkeypatch: pytest.MonkeyPatch) -> Made:
+    monkeypatch.setattr(model, "_CELLS", 20_011)  # so that events are looked at in several parts
     entropy = seeded_entropy(1)
     features = uniform(entropy.words("features", 0, 3 * EVENTS)).reshape(EVENTS, 3)
     labels = np.clip(np.rint(4 * features[:, 0] ** 2), 0, 4)
@@ -217,6 +219,18 @@ def test_a_smooth_model_is_silent_and_the_control_is_not(run: Made) -> None:
         assert check(attacked).details["correct"] == attack.result.correct
         assert attacked.curves.pop(name) == attack.curve
         assert not attacked.curves
+    # codes that tell nothing: even a model that has them by heart is silent
+    weak = control_check(
+        replace(attacked, run=replace(of_run, codes=np.roll(run.codes, 1), features=None))
+    )
+    assert weak.verdict is Verdict.NOT_CHECKABLE
+    assert weak.found.endswith("lacks power, and silence of the model would prove nothing.")
+    for nothing, tried in (
+        (replace(attacked, canaries=None), "Looked for planted canaries, and for true labels"),
+        (replace(attacked, canaries=None, run=None, files=RunFiles()), "Looked for predictions.p"),
+    ):
+        check = model_check(nothing)
+        assert (check.verdict, check.tried.startswith(tried)) == (Verdict.NOT_CHECKABLE, True)
 
 
 def test_a_memorising_model_is_seen(run: Made) -> None:

@@ -249,8 +249,22 @@ def test_a_release_is_charged_once_and_a_second_refused(
     assert found.bound == pytest.approx(1.0, abs=1e-6)
 
 
-@pytest.mark.parametrize("same", [True, False])
-def test_a_label_that_changes_is_frozen(monkeypatch: pytest.MonkeyPatch, same: bool) -> None:
+@pytest.mark.parametrize(("more", "verdict"), [(0, PASS), (1, PASS), (2, FAIL)])
+def test_a_manifest_claims_no_more_than_was_charged(more: int, verdict: Verdict) -> None:
+    """But for the last place of a channel's ε, which is rounded up."""
+    data = json.loads(MANIFEST.to_bytes())
+    data["privacy"]["total"]["epsilon"] = str(1 + Fraction(more, 1 << 50))
+    sent = fetched(CODES, Manifest.model_validate(data))
+    world: Any = World([ONE, ONE], "no budget")
+    assert party.budget_check((world, sent)).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("same", "refusal"), [(True, "released already"), (False, "released already"), (True, None)]
+)
+def test_a_label_that_changes_is_frozen(
+    monkeypatch: pytest.MonkeyPatch, same: bool, refusal: str | None
+) -> None:
     answer = fetched(CODES)
     later = answer if same else fetched(CODES[::-1])
 
@@ -259,12 +273,13 @@ def test_a_label_that_changes_is_frozen(monkeypatch: pytest.MonkeyPatch, same: b
         yield SimpleNamespace(fetch=lambda: later)
 
     monkeypatch.setattr(party, "connected", connected)
-    world: Any = World([ONE], "released already")
+    world: Any = World([ONE], refusal)
     found = party.frozen_check((world, answer))
     assert found.verdict is (PASS if same else FAIL)
     assert world.asked == ["exchanged", ()]
     how = "the same" if same else "others"
-    assert found.found == f"The bytes are {how}; 1 is charged in all (released already)."
+    said = f" ({refusal})" if refusal else ""
+    assert found.found == f"The bytes are {how}; 1 is charged in all{said}."
 
 
 def test_releases_are_made_until_one_is_refused() -> None:

@@ -473,7 +473,7 @@ def test_sums_spend_their_span_over_their_scale(tmp_path: Path) -> None:
             spans = {16: 0, 40: 0, 32: 0, 800: 0}
             for stated, span in zip(data["sums"]["widths"], spans, strict=True):
                 spans[span] = math.floor(span * 4096 / Fraction("0.3")) + up
-                stated["scale"] = f"{spans[span]}/4096"
+                stated["scale"] = str(Fraction(spans[span], 4096))
             spent = max(Fraction(4096 * span, grains) for span, grains in spans.items())
             data["privacy"]["requested_epsilon"] = 0.3
             data["sums"]["guarantee"]["epsilon"] = str(spent)

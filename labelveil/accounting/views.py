@@ -22,7 +22,7 @@ from contextlib import suppress
 from fractions import Fraction
 
 from labelveil.accounting.mechanisms import Mechanism
-from labelveil.common.errors import PrivacyError
+from labelveil.common.errors import PrivacyError, not_none
 from labelveil.common.exact.rational import rational
 from labelveil.common.exact.rounding import float_above
 from labelveil.common.guarantees import (
@@ -69,8 +69,8 @@ def _composed(release: Mechanism, m: int, delta: Fraction, method: str) -> float
         if method == "RDP":
             curve = own if isinstance(own, RenyiDP) else to_renyi(own)
             return epsilon_at(curve.repeat(m), delta)
-        if method == "PLD" and release.loss is not None:
-            return release.loss().repeat(m).epsilon(float(delta))
+        if method == "PLD":
+            return not_none(release.loss)().repeat(m).epsilon(float(delta))
         if method == "filter":  # the best limit, of any kind, that admits this many
             limits = (
                 form.repeat(m) for form in _restated(own, to_pure, to_zcdp, lambda same: same)

@@ -53,7 +53,7 @@ class Method:
         With ``several`` labels, one of :data:`DIVISIONS` stands for the randomizer.
         """
         parts = text.split(":")
-        if not 1 <= len(parts) <= 3 or not all(parts):
+        if len(parts) > 3 or not all(parts):
             raise ConfigError(
                 f"method {text!r} must look like RANDOMIZER[,OPTION=VALUE][:OBJECTIVE[:HEAD]]"
             )

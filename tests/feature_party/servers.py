@@ -15,6 +15,7 @@ import pytest
 
 from labelveil.common.errors import LabelveilError
 from labelveil.common.security.pilot_certificates import CertificateFiles, write_certificates
+from labelveil.common.wire import evaluation_pb2, evaluation_pb2_grpc
 from labelveil.common.wire import label_release_pb2 as pb2
 from labelveil.common.wire import label_release_pb2_grpc as pb2_grpc
 from labelveil.feature_party.client.release_client import ReleaseClient, RetryPolicy
@@ -59,11 +60,18 @@ class Behaviour:
     """Digest to confirm in place of the one received."""
     ending: pb2.PopulationStatus = pb2.POPULATION_STATUS_STORED
     submitted: list[tuple[pb2.PopulationHeader, bytes]] = field(default_factory=list)
+    questions: list[list[bytes]] = field(default_factory=list)
+    """The parts of each submission's question."""
+    evaluated: list[tuple[evaluation_pb2.EvaluationHeader, list[bytes]]] = field(
+        default_factory=list
+    )
     patient: int = 0
     """Questions that would have waited for their answer forever."""
 
 
-class LabelsPartyDouble(pb2_grpc.LabelReleaseServiceServicer):
+class LabelsPartyDouble(
+    pb2_grpc.LabelReleaseServiceServicer, evaluation_pb2_grpc.EvaluationServiceServicer
+):
     """Serves one release."""
 
     def __init__(self, world: World, behaviour: Behaviour) -> None:
@@ -75,17 +83,30 @@ class LabelsPartyDouble(pb2_grpc.LabelReleaseServiceServicer):
         behaviour = self.behaviour
         if behaviour.refuse_submission is not None:
             context.abort(behaviour.refuse_submission, "not this one")
-        header, keys = next(request).header, b""
+        header, keys, question = next(request).header, b"", list[bytes]()
         stop = behaviour.cut_submissions.pop(0) if behaviour.cut_submissions else None
         for message in request:
             keys += message.keys
+            question += [message.question] if message.question else []
             if stop is not None and len(keys) >= 16 * stop:
                 context.abort(grpc.StatusCode.UNAVAILABLE, "the stream broke")
         behaviour.submitted.append((header, keys))
+        behaviour.questions.append(question)
         digest = behaviour.confirm or hashlib.sha256(keys).digest()
         return pb2.SubmitPopulationResponse(
             rows=len(keys) // 16, population_sha256=digest, status=behaviour.ending
         )
+
+    def EvaluatePredictions(
+        self,
+        request: Iterator[evaluation_pb2.EvaluatePredictionsRequest],
+        context: grpc.ServicerContext,
+    ) -> evaluation_pb2.EvaluatePredictionsResponse:
+        header, *sent = request
+        if self.behaviour.refuse is not None:
+            context.abort(self.behaviour.refuse, "not\nfor you")
+        self.behaviour.evaluated.append((header.header, [each.predictions for each in sent]))
+        return evaluation_pb2.EvaluatePredictionsResponse(loss=0.25)
 
     def DescribeRelease(
         self, request: pb2.DescribeReleaseRequest, context: grpc.ServicerContext
@@ -148,7 +169,9 @@ def serving(world: World, behaviour: Behaviour, files: CertificateFiles) -> Iter
         require_client_auth=True,
     )
     server = grpc.server(futures.ThreadPoolExecutor(4))
-    pb2_grpc.add_LabelReleaseServiceServicer_to_server(LabelsPartyDouble(world, behaviour), server)
+    double = LabelsPartyDouble(world, behaviour)
+    pb2_grpc.add_LabelReleaseServiceServicer_to_server(double, server)
+    evaluation_pb2_grpc.add_EvaluationServiceServicer_to_server(double, server)
     port = server.add_secure_port("localhost:0", credentials)
     server.start()
     try:

@@ -160,6 +160,8 @@ def test_what_cannot_be_is_said(tmp_path: Any) -> None:
     release = lv.read_release(build_world(tmp_path, rows=50).directory)
     with pytest.raises(ConfigError, match="rows are in the order of its keys"):
         lv.LabelDPRegressor().fit(pd.DataFrame({"x": range(50)}), release)
+    with pytest.raises(DataError, match=r"y has type .* and codes have uint16"):
+        lv.LabelDPRegressor().fit(x, [0, 1, 0], channel=private)
 
 
 @pytest.mark.parametrize(
@@ -198,11 +200,54 @@ def test_codes_of_a_channel_alone_are_checked(codes: list[int], said: str) -> No
         lv.LabelDPRegressor(private.channel).fit(x, np.array(codes, dtype=np.uint16))
 
 
+FAST: dict[str, Any] = {"learner": "linear", "head": "gaussian", "ensemble": 1}
+
+
 @pytest.mark.filterwarnings("error")
-def test_a_lazy_table_is_a_table(data: Data) -> None:
+@pytest.mark.parametrize("kind", ["lazy", "to_arrow"])
+def test_a_lazy_table_is_a_table(data: Data, kind: str) -> None:
     table, _, private = data
-    model = lv.LabelDPRegressor(learner="linear", head="gaussian").fit(table.lazy(), private)
-    np.testing.assert_array_equal(model.predict(table.lazy()), model.predict(table))
+    other = getattr(table, kind)()
+    model = lv.LabelDPRegressor(**FAST).fit(other, private)
+    np.testing.assert_array_equal(model.predict(other), model.predict(table))
+
+
+def test_a_release_without_keys_is_in_the_order_of_its_population(tmp_path: Any) -> None:
+    world = build_world(tmp_path, rows=400, keyed=False)
+    table = pl.read_parquet(world.features).drop("event")
+    release = lv.read_release(world.directory)
+    model = lv.LabelDPRegressor(**FAST).fit(table, release)
+    by_parts = lv.LabelDPRegressor(release, **FAST).fit(table, np.array([*world.codes], np.uint16))
+    np.testing.assert_array_equal(model.predict(table), by_parts.predict(table))
+    truth = pl.read_parquet(world.truth)["amount"].to_numpy()
+    assert np.corrcoef(model.predict(table), truth)[0, 1] > 0.5
+
+
+def test_a_channel_that_is_given_stands_above_the_codes_own(data: Data) -> None:
+    table, labels, private = data
+    wide = lv.build_randomizer(
+        "randomized-response", labels=np.arange(40.0), prior=np.ones(40), epsilon=4.0
+    )
+    assert lv.LabelDPRegressor(**FAST).fit(table, private).labels_.max() == 10
+    for model in (
+        lv.LabelDPRegressor(**FAST).fit(table, private, wide),
+        lv.LabelDPRegressor(wide, **FAST).fit(table, private),
+    ):
+        assert model.labels_.max() == 39
+    assert lv.LabelDPRegressor(wide, **FAST).fit(table, private, private).labels_.max() == 10
+    # clear labels are of no channel
+    clear = lv.clear_labels(labels, private)
+    assert lv.LabelDPRegressor(wide, **FAST).fit(table, clear).labels_.max() == 10
+
+
+def test_classes_are_whole_where_labels_are() -> None:
+    x = np.repeat([[0.0], [1.0]], 200, axis=0)
+    for values, kind in (([0, 2], np.int64), ([0, 0.5], np.float64)):
+        labels = np.where(x[:, 0] > 0.5, values[1], values[0])
+        private = lv.randomize_labels(labels, lower=0, upper=2, epsilon=8.0, values=values)
+        model = lv.LabelDPClassifier(learner="linear", ensemble=1).fit(x, private)
+        assert (model.classes_.tolist(), model.classes_.dtype) == (values, kind)
+        assert np.mean(model.predict(x) == labels) > 0.95
 
 
 def test_an_impossible_score_is_explained(data: Data) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -163,6 +164,60 @@ def test_what_cannot_be_asked_or_learned_is_said() -> None:
     assert model.predict(table[:0]).size == 0
     # codes of other events say how good it is
     assert -1 < model.score(table, codes) < 2
+
+
+def test_sums_and_codes_are_of_the_events_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events of sums come first to whoever learns, and codes of each round are its own."""
+    learned: list[tuple[pl.DataFrame, list[lv.PrivateSums], dict[str, Any]]] = []
+
+    def fit(table: pl.DataFrame, sums: list[lv.PrivateSums], **more: Any) -> str:
+        learned.append((table, sums, more))
+        return "a model"
+
+    monkeypatch.setattr(SumsModel, "fit", fit)
+    table, labels = events(60)
+    asked = lv.ask_groups(table[15:55], epsilon=4, **BOUNDS)
+    scored = lv.ask_score(labels[15:55], table[15:55], epsilon=4, **BOUNDS)
+    sums, squares = (
+        lv.group_sums(labels[15:55], question, epsilon=4) for question in (asked, scored.question)
+    )
+    first, last = (
+        lv.randomize_labels(labels[part], epsilon=4, **BOUNDS)
+        for part in (slice(15), slice(55, 60))
+    )
+    model = lv.LabelDPRegressor(columns={"x0": "category"}, random_state=7)
+    assert model.fit(table, [first, sums, last]).model_ == "a model"
+    ((rows, given, more),) = learned
+    assert rows.equals(pl.concat([table[15:55], table[:15], table[55:]]))
+    assert (given, more["seed"]) == ([sums], 7)
+    assert "x0" in str(more["stated"])
+    _, codes = more["codes"]
+    assert codes[:15].tolist() == first.codes.tolist()
+    assert codes[15:].tolist() == (last.codes + first.channel.outputs.size).tolist()
+    model.fit(table[15:55], sums)
+    assert learned[1][0].equals(table[15:55])
+    assert learned[1][2]["codes"] is None
+    model.fit(table[:55], [first, sums])
+    assert learned[2][2]["codes"][1].tolist() == first.codes.tolist()
+    for refused, said in (
+        (squares, "squares tell how good a model is"),
+        ([first, sums, squares], "squares tell how good a model is"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            model.fit(table, refused)
+    for size in (59, 54):
+        with pytest.raises(DataError, match=f"X has {size} rows, and the sums and codes are about"):
+            model.fit(table[:size], [first, sums, last])
+    with pytest.raises(ConfigError, match="use LabelDPRegressor"):
+        lv.LabelDPClassifier().fit(table, [first, sums, last])
+    with pytest.raises(ConfigError, match="learned from no sums"):
+        lv.ask_groups(table, epsilon=1, model=lv.LabelDPRegressor())
+    for ends, said in (
+        ({"lower": 0}, "lower and upper are missing"),
+        ({"lower": 0, "upper": "100"}, "upper='100' must be a number, a bound"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            lv.ask_groups(table, epsilon=1, **ends)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

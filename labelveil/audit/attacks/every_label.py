@@ -160,8 +160,6 @@ def rare_suspects(counts: Counts, epsilon: float) -> list[Suspect]:
     for view, table in zip(counts.views, counts.tables, strict=True):
         others = table.sum(axis=0) - table
         rare = np.flatnonzero(np.max(table / counts.runs[:, None], axis=0) < _RARE_SHARE)
-        if not rare.size:
-            continue
         total = (table + others)[:, rare]
         for here, weight in ((table, counts.runs / rest), (others, rest / counts.runs)):
             # of the times that an output came a binomial number was of this label: under ε-DP

@@ -60,7 +60,7 @@ class JointAudit:
 
 
 def joint_audit(
-    rule: ChannelRule, scale: Fraction, *, labels: int = 3, rows: int = 4, margin: int = 2
+    rule: ChannelRule, scale: Fraction, *, labels: int, rows: int, margin: int
 ) -> JointAudit:
     """Enumerate every data set of n ``rows`` over k ``labels``, its neighbours and every message.
 

@@ -43,6 +43,8 @@ FOURIER = 256
 _RIDGE = 1e-3
 _KEY_SCALE = 1e-6
 
+_CELLS = 1 << 22  # probabilities of events' outputs that are looked at together
+
 
 @dataclass(frozen=True, eq=False)
 class SecretBits:
@@ -70,7 +72,7 @@ def find_canaries(
     mixture = laws.mean(axis=0)
     coins, bits = uniform(codes.size), uniform(codes.size)
     accepted = np.zeros(codes.size, dtype=np.bool_)
-    step = max((1 << 22) // mixture.size, 1)
+    step = max(_CELLS // mixture.size, 1)
     for start in range(0, codes.size, step):
         part = slice(start, start + step)
         own = codebook.laws(labels[part])

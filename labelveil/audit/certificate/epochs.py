@@ -173,7 +173,7 @@ def session_check(releases: Sequence[Evidence]) -> Check:
         terms = Terms.from_json(epochs[0][2].state["terms"])
         calls = hits = 0
         for manifest, test, session in epochs:
-            before = calls, hits + (manifest.drift is not None and manifest.drift.drifted)
+            before = calls, hits + not_none(manifest.drift).drifted
             calls, hits = session.state["calls"], session.state["hits"][0]
             # epochs that are not here may explain more calls and hits, never fewer
             gaps += (calls, hits) != (before[0] + 1, before[1])

@@ -14,7 +14,7 @@ import polars as pl
 
 from labelveil.audit.verdict import Check, worst
 from labelveil.common.arrays import Integers
-from labelveil.common.errors import ReleaseError
+from labelveil.common.errors import ReleaseError, not_none
 from labelveil.common.release.blocks import KEY_BYTES, SUM_BYTES, decode_sums
 from labelveil.common.release.folder import (
     CODES_FILE,
@@ -62,9 +62,8 @@ class Evidence:
 
     @cached_property
     def question(self) -> bytes | None:
-        """The question that sums answer, if it lies beside the release or in its store."""
-        if (sums := self.manifest.sums) is None:
-            return None
+        """The question that these sums answer, if it lies beside the release or in its store."""
+        sums = not_none(self.manifest.sums)
         most = most_bytes(self.manifest.population.rows)
         return self._beside(QUESTION_FILE, f"{sums.question}.question", most)
 

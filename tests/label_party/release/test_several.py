@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from labelveil.audit.certificate.evidence import read_evidence
+from labelveil.audit.certificate.facts import facts
+from labelveil.audit.certificate.manifest_checks import split_check
+from labelveil.audit.certificate.rebuild import rebuilt_check
 from labelveil.audit.certificate.run import certify
 from labelveil.audit.verdict import Verdict
 from labelveil.common.engine.local import InProcess
@@ -83,6 +88,40 @@ def test_a_message_of_two_labels_spends_one_epsilon_and_proves_it(
     by_name = {check.name: check for check in audit.checks}
     assert by_name["channel is a function of the noisy histogram"].verdict is Verdict.PASS
     assert by_name["split of ε"].verdict is Verdict.PASS
+    # an ε of a histogram that no rule gives has room for a label
+    data = json.loads((released(two) / MANIFEST_FILE).read_bytes())
+    prior = next(prior for prior in data["priors"] if prior["noise"] == "discrete-laplace")
+    spent = Fraction(prior["guarantee"]["epsilon"]) - Fraction(1234567, 10**10)
+    data["privacy"]["total"]["epsilon"] = str(
+        Fraction(data["privacy"]["total"]["epsilon"]) - Fraction(1234567, 10**10)
+    )
+    prior["guarantee"]["epsilon"], prior["scale"] = str(spent), str(2 / spent)
+    other = Manifest.model_validate(data)
+    other.check()
+    evidence = replace(read_evidence(released(two)), manifest=other)
+    assert split_check(evidence).verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize("division", ["split", "joint"])
+def test_a_public_prior_of_two_labels_is_all_that_shapes_their_channels(
+    two: Party, division: str
+) -> None:
+    (two.folder / "known.csv").write_text("amount,returned,weight\n0,1,3\n50,0,2\n99,1,1\n")
+    result = two.release(privacy__division=division, prior__file='"known.csv"')
+    assert result.code == 0, result
+    evidence = read_evidence(released(two))
+    manifest = evidence.manifest
+    noises = {"joint": {"public"}, "split": {"public", "randomized-response"}}  # of two values
+    assert {prior.noise for prior in manifest.priors} == noises[division]
+    assert manifest.total_guarantee == manifest.labels_guarantee
+    assert rebuilt_check(evidence).found.startswith("All ")
+    shown = facts(manifest, "")
+    assert shown["ε for the histogram"] == "0: a public prior takes its place"
+    data = json.loads(manifest.to_bytes())
+    prior = next(prior for prior in data["priors"] if prior["noise"] == "public")
+    prior["noisy_counts"] = [*prior["noisy_counts"][1:], prior["noisy_counts"][0]]
+    other = replace(evidence, manifest=Manifest.model_validate(data))
+    assert rebuilt_check(other).verdict is Verdict.FAIL
 
 
 def test_the_same_predictions_of_two_labels_are_two_questions(two: Party) -> None:

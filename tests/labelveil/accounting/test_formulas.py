@@ -186,7 +186,7 @@ def test_a_gaussian_is_stated_at_the_least_epsilon() -> None:
     }
 
 
-@pytest.mark.parametrize("delta", [0.0, 1.0, -0.1, math.nan])
+@pytest.mark.parametrize("delta", [0.0, 1.0, 1.5, -0.1, math.nan])
 def test_totals_need_a_delta_between_the_ends(delta: float) -> None:
     with pytest.raises(PrivacyError, match=rf"^delta={delta} must lie in \(0, 1\)"):
         composition_view(made("pure"), [1], delta)
@@ -239,7 +239,8 @@ def test_an_allotment_says_scales_and_costs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "delta"), [(-1.0, 0.0), (math.inf, 0.0), (1.0, 1.0), (1.0, -0.1), (math.nan, 0.0)]
+    ("epsilon", "delta"),
+    [(-1.0, 0.0), (math.inf, 0.0), (1.0, 1.0), (1.0, 1.5), (1.0, -0.1), (math.nan, 0.0)],
 )
 def test_no_budget_is_divided_that_cannot_be(epsilon: float, delta: float) -> None:
     with pytest.raises(PrivacyError, match=f"epsilon={epsilon} must be > 0 and delta={delta}"):

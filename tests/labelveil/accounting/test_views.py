@@ -118,6 +118,12 @@ def test_known_values_of_what_is_counted() -> None:
     )
 
 
+def test_without_loss_distributions_they_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("labelveil.accounting.views.available", lambda: False)
+    view = composition_view(mechanism("pure", Numbers(epsilon=0.1)), [1], 1e-6)
+    assert set(METHODS) - set(view) == {"PLD"}
+
+
 def test_known_values() -> None:
     pure = composition_view(mechanism("pure", Numbers(epsilon=0.1)), [100], 1e-6)
     assert pure["basic"] == [pytest.approx(10.0)]

@@ -54,6 +54,9 @@ def test_clopper_pearson_is_the_beta_quantile() -> None:
             )
     assert power.clopper_pearson_lower(0, 10, 0.05) == 0
     assert power.clopper_pearson_upper(10, 10, 0.05) == 1
+    # so many right guesses that no share below 1 is left
+    assert math.isinf(power.one_run_bound(1e18, 1e18, 0.05))
+    assert power.one_run_bound(0, 0, 0.05) == 0
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
@@ -145,7 +148,9 @@ def test_on_the_same_scores_all_bounds_are_below_the_truth(epsilon: float) -> No
     assert abs(ours.bound - apart) < 0.5
 
 
-@pytest.mark.parametrize(("hits", "runs", "alpha"), [(-1, 10, 0.1), (11, 10, 0.1), (1, 10, 0.0)])
+@pytest.mark.parametrize(("hits", "runs", "alpha"), [
+    (-1, 10, 0.1), (11, 10, 0.1), *((1, 10, alpha) for alpha in (0.0, 1.0, -0.1, 1.5)),
+])  # fmt: skip
 def test_impossible_counts_are_refused(hits: float, runs: float, alpha: float) -> None:
     with pytest.raises(ValueError, match="must lie"):
         power.clopper_pearson_lower(hits, runs, alpha)

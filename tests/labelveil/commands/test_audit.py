@@ -245,11 +245,12 @@ def test_planting_says_what_to_give_and_changes_nothing_again(ran: Ran, tmp_path
         (["--upper", "0"], "--lower 0 must be below --upper 0"),
         (["--also", "x:0:inf"], "x: --lower 0 must be below --upper inf"),
         (["--also", "x:1:1"], "must be below"),
+        (["--also", "x:-inf:1"], "x: --lower -inf must be below --upper 1"),
         (["--values", "1"], "--values 1 must be at least 2"),
         (["--values", "17"], "at most 16 secrets"),
         (["--values", "9", "--also", "x:0:1"], "at most 16 secrets"),
         (["--users", "-1"], "--users -1 must be 0"),
-        (["--users", "251"], "--users 251 must be 0"),
+        (["--events", "1003", "--users", "251"], "--users 251 must be 0"),
         (["--name", "a/b"], "--name 'a/b' must be letters"),
         (["--name", "a" * 61], "must be letters"),
         (["--date", "day:"], "--date 'day:' must be COLUMN:DATE"),
@@ -264,6 +265,7 @@ def test_canaries_have_their_bounds(ran: Ran, options: list[str], said: str) -> 
 
 def test_canaries_at_the_ends_of_their_bounds_are_planted(ran: Ran) -> None:
     last = [*("--values", "16", "--users", "250", "--name", "a" * 60)]
+    last += ["--events", "1003"]
     assert plant(ran, *last, "--date", "day:2026-03-01")["planted"] is True
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
+from labelveil.comparison import as_published
 from labelveil.comparison.as_published import published_predictions
 from labelveil.feature_party.config.sections import TrainingSection
 from tests.labelveil.comparison.runs import UPPER, answers, made_up
@@ -54,6 +56,59 @@ def test_adam_and_a_pull_of_the_weights_are_taken_where_they_are_set() -> None:
     ]
     assert not np.allclose(found[0], found[1])
     assert not np.allclose(found[0], found[2])
+
+
+class Optimizer:
+    """Takes no step, and keeps how it was told to."""
+
+    made: ClassVar[list[Optimizer]] = []
+
+    def __init__(self, name: str, groups: list[tuple[list[Any], float]], rate: float) -> None:
+        self.told = name, [decay for _, decay in groups], rate
+        self.rates: list[float] = []
+        self.made.append(self)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "learning_rate":
+            self.rates.append(value)
+        else:
+            super().__setattr__(name, value)
+
+    def zero_grad(self) -> None: ...
+
+    def step(self) -> None: ...
+
+
+@pytest.mark.parametrize(("rows", "settings", "told", "steps"), [
+    (12, {}, ("rmsprop", [0.0], 1e-3), 50),
+    (8192, {"epochs": 1}, ("rmsprop", [0.0], 1e-3), 1),
+    (8193, {"epochs": 1}, ("rmsprop", [0.0], 1e-3), 2),
+    (120, {"epochs": 3, "batch_size": 50, "optimizer": "adamw", "learning_rate": 0.5,
+           "weight_decay": 0.1}, ("adamw", [0.1], 0.5), 9),
+])  # fmt: skip
+def test_what_is_not_set_is_as_it_was_published(
+    rows: int,
+    settings: dict[str, Any],
+    told: tuple[str, list[float], float],
+    steps: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """50 epochs in batches of 8,192 by RMSprop, from a rate of 0.001 along a cosine."""
+    monkeypatch.setattr(as_published, "Optimizer", Optimizer)
+    table, labels = made_up(rows)
+    published_predictions(
+        table,
+        labels,
+        table,
+        key="event",
+        training=TrainingSection(hidden=[4], **settings),
+        loss="squared",
+        bounds=(0, UPPER),
+    )
+    made = Optimizer.made[-1]
+    assert made.told == told
+    rates = [told[2] * (1 + math.cos(math.pi * at / steps)) / 2 for at in range(1, steps + 1)]
+    assert made.rates == pytest.approx(rates)
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from labelveil.common.guarantees import (
     guarantee_from_json,
     subsampled_gaussian,
 )
-from labelveil.common.guarantees.gaussian import gaussian_sigma
+from labelveil.common.guarantees.gaussian import gaussian_delta, gaussian_sigma
 from labelveil.common.guarantees.pld import PrivacyLoss
 from labelveil.comparison import central as baselines
 from labelveil.comparison.central import (
@@ -121,9 +121,31 @@ def test_secret_samples_hide_no_more_than_one_pass_over_all_rows() -> None:
 
 
 def test_impossible_budgets_are_refused() -> None:
-    for epsilon, delta in ((0.0, 1e-6), (1.0, 0.0), (1.0, 1.0)):
+    for epsilon, delta in (
+        *((epsilon, 1e-6) for epsilon in (0.0, -1.0, math.inf, math.nan)),
+        *((1.0, delta) for delta in (0.0, 1.0, -0.5, 1.5, math.nan)),
+    ):
         with pytest.raises(PrivacyError, match="must"):
             noise_multiplier(PrivateSteps(0.1, 10), epsilon, delta)
+
+
+def test_the_accountant_is_asked_for_all_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def multiplier(**given: Any) -> float:
+        asked.append(given)
+        return 2.5
+
+    monkeypatch.setattr("opacus.accountants.utils.get_noise_multiplier", multiplier)
+    assert noise_multiplier(PrivateSteps(0.1, 10), 2.0, 1e-6) == 2.5
+    assert asked == [{
+        "target_epsilon": 2.0, "target_delta": 1e-6, "sample_rate": 0.1, "steps": 10,
+        "accountant": "prv", "epsilon_tolerance": 0.02,
+    }]  # fmt: skip
+    # four steps over all rows are one with half of the noise
+    spent = spent_epsilon(PrivateSteps(1.0, 4), 4.0, 1e-6)
+    assert gaussian_delta(2.0, spent) == pytest.approx(1e-6, rel=0.15)
+    assert spent_epsilon(PrivateSteps(0.5, 4), 4.0, 1e-6) < spent
 
 
 @pytest.mark.slow
@@ -205,26 +227,30 @@ def test_steps_follow_from_the_number_of_rows(rows: int, rate: float, steps: int
     assert (suited.clip, suited.learning_rate) == (1.0, 4e-3)
 
 
+@pytest.mark.parametrize(("label", "clip"), [(1.0, 0.25), (1.0, 10.0), (-1.0, 10.0)])
 def test_the_sum_of_a_sample_is_divided_by_its_expected_size(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, label: float, clip: float
 ) -> None:
-    """Two steps of half the rows: how far a weight goes, and of which the average is told."""
+    """A step of three tenths of the rows, or as many as is said: how far a weight goes."""
     monkeypatch.setattr(torch.optim, "Adam", lambda params, lr: torch.optim.SGD(params, lr=lr))
     monkeypatch.setattr(baselines, "noise_multiplier", lambda *given: 1e-9)
     told: list[Any] = []
     monkeypatch.setattr(baselines, "spent_epsilon", lambda *given: told.append(given) or 0.5)
-    rows, labels = np.ones((40, 1)), np.full(40, 5.0)  # clipped to 1
-    steps = PrivateSteps(0.5, 1, clip=0.25, learning_rate=0.1)
+    rows, labels = np.ones((42, 1)), np.full(42, 5.0 * label)  # clipped to 1
+    steps = PrivateSteps(0.3, 1, clip=clip, learning_rate=0.1)
     trained = train_privately(rows, labels, 1.0, 1e-6, seeded_entropy(3), (), steps)
     words = seeded_entropy(3).words("DP-SGD", 0, 2) >> np.uint64(1)
     before = baselines._network(1, (), int(words[1]))
     generator = torch.Generator().manual_seed(int(words[0]))
-    sample = int((torch.rand(40, generator=generator) < 0.5).sum())
+    sample = int((torch.rand(42, generator=generator) < 0.3).sum())
     weight, bias = (each.detach().item() for each in before.parameters())
-    # every row's gradient is 2 (w + b - 1) (1, 1), clipped to a norm of 0.25
-    slope = 2 * (weight + bias - 1)
-    step = math.copysign(min(0.25, abs(slope) * math.sqrt(2)) / math.sqrt(2), slope)
-    moved = weight - 0.1 * sample / 20 * step
+
+    def step(clip: float) -> float:
+        """Every row's gradient is 2 (w + b - 1) (1, 1), clipped to a norm."""
+        slope = 2 * (weight + bias - label)
+        return math.copysign(min(clip, abs(slope) * math.sqrt(2)) / math.sqrt(2), slope)
+
+    moved = weight - 0.1 * sample / 13 * step(clip)
     assert trained.module[0].weight.item() == pytest.approx(moved, abs=1e-6)  # type: ignore[index]
     assert told == [(steps, 1e-9, 1e-6)]
     assert trained.guarantee == ApproximateDP.of(0.5, 1e-6, Adjacency.ADD_REMOVE)
@@ -232,6 +258,15 @@ def test_the_sum_of_a_sample_is_divided_by_its_expected_size(
     assert trained.predict(np.full((3, 1), 1e6)).tolist() == pytest.approx(
         [math.copysign(1.0, trained.module[0].weight.item())] * 3  # type: ignore[index]
     )
+    # of so few rows, by default, all take part in 25 steps, and late weights count
+    trained = train_privately(rows, labels, 1.0, 1e-6, seeded_entropy(3), ())
+    assert told[1] == (PrivateSteps(1.0, 25), 1e-9, 1e-6)
+    average = weight
+    for at in range(25):
+        moved = 4e-3 * (1 + math.cos(math.pi * at / 25)) / 2 * step(1.0)
+        weight, bias = weight - moved, bias - moved
+        average = 0.6 * average + 0.4 * weight if at else weight
+    assert trained.module[0].weight.item() == pytest.approx(average, abs=1e-6)  # type: ignore[index]
 
 
 def test_steps_get_shorter_along_a_cosine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,8 +97,15 @@ def test_a_comparison_writes_its_tables_and_takes_up_where_it_was(
         (["--method", "laplace,width=3"], "options: width: Extra inputs are not permitted"),
         (["--method", "dp-sgd,clip=true"], "has no objective, head or options"),
         (["--method", "groups:raw"], "groups has no objective, head or options"),
-        (["--method", "rr-on-bins,prior_share=2:raw"], "prior_share=2 must lie above 0"),
+        *(
+            (["--method", f"rr-on-bins,prior_share={n}:raw"], f"prior_share={n} must lie above 0")
+            for n in ("2", "1", "0", "-0.5")
+        ),
+        (["--method", "rr-on-bins:"], "must look like RANDOMIZER"),
         (["--method", "laplace,continuous=true:raw"], "no release is made of them"),
+        (["--method", "rr-on-bins,continuous=true:as-published"], "no release is made of them"),
+        (["--method", "laplace,continuous=1:as-published"], "no release is made of them"),
+        (["--method", "laplace,continuous=true,points=9:as-published"], "no release is made of"),
         (["--method", "rr-on-bins:as-published:gamma"], "as-published has no head"),
         (["--epsilons", "0"], "--epsilons=0 must be numbers above 0"),
         (["--runs", "0"], "--runs=0 must be a whole number of at least 1"),
@@ -225,6 +232,9 @@ def test_jobs_come_run_by_run_with_the_reference_first() -> None:
     assert len(jobs) == 2 * (1 + 2 * 2)
     assert [job.run for job in jobs] == sorted(job.run for job in jobs)
     assert jobs[0].method.objective == "true"
+    published = Method("laplace", "as-published")
+    assert make_jobs([*methods, published], [1.0], 1)[0].method.objective == "true"
+    assert make_jobs([published], [1.0], 1)[0].method.objective == "as-published"
     assert all(Job.from_json(job.to_json()) == job for job in jobs)
     with pytest.raises(ConfigError, match="no method"):
         make_jobs([], [1.0], 1)

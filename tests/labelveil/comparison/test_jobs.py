@@ -120,14 +120,40 @@ def test_what_has_a_result_is_not_asked_again(
     lines = results.read_text().splitlines(keepends=True)
     failed = json.dumps({**json.loads(lines[1]), "error": "no"})
     results.write_text("".join([*lines[2:], failed + "\n", '{"epsilon": 1}\n', "{"]))
-    comparison = run_comparison(settings(runs=1))
+    comparison = run_comparison(settings(runs=1, workers=7))
     again = told[1][0]
     assert [str(job.method) for job in again] == ["true labels", "auto · auto"]
-    assert told[1][2] <= 2  # no more workers than jobs
+    assert told[1][2] == 2  # no more workers than jobs
     assert len(comparison.records) == 5
     assert sorted(results.read_text().splitlines(keepends=True)) == sorted(lines)
     assert run_comparison(settings(runs=1)).complete
     assert len(told) == 2  # nothing is left, and nobody is started
+
+
+def test_what_could_not_be_run_is_named_unless_nothing_could(
+    settings: Settings, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reference on true labels does not count as something that was asked for."""
+
+    def failing(*names: str) -> Callable[..., None]:
+        def answer(jobs: Iterable[Job], *_: Any) -> None:
+            *_, on_result = _
+            for job in jobs:
+                fails = job.method.randomizer in names
+                on_result(job, {"error": "too little"} if fails else FIGURES)
+
+        return answer
+
+    for at, (names, complete) in enumerate(((("laplace",), False), (("true-labels",), True))):
+        monkeypatch.setattr(runs, "run_jobs", failing(*names))
+        comparison = run_comparison(settings(runs=1, out=tmp_path / str(at)))
+        assert comparison.complete is complete
+        (failure,) = comparison.failures
+        assert failure.endswith("could not be run: too little")
+        assert f"- {failure}." in (tmp_path / str(at) / "table.md").read_text("utf-8")
+    monkeypatch.setattr(runs, "run_jobs", failing("auto", "laplace"))
+    with pytest.raises(ConfigError, match=r"^nothing to compare: auto · auto could not .*; lapl"):
+        run_comparison(settings(runs=1, out=tmp_path / "none"))
 
 
 @pytest.mark.parametrize(
@@ -199,6 +225,8 @@ def test_baselines_are_noted_with_what_they_guarantee(
     assert notes[1] == "- δ = 1e-06 for dp-sgd; no other method has one."
     run_comparison(settings(methods=["feature-aware-ridge"], out=tmp_path / "c", runs=1))
     assert "delta" not in told[-1][1]
+    beside = settings(methods=["laplace:raw"], baselines="central", runs=1, epsilons=(1,)).jobs
+    assert [job.method.randomizer for job in beside[1:]] == ["laplace", "auto", *CENTRAL]
 
 
 def test_methods_that_are_not_named_are_the_default_ones(settings: Settings) -> None:
@@ -213,6 +241,11 @@ def test_methods_that_are_not_named_are_the_default_ones(settings: Settings) -> 
     named = [job.method.randomizer for job in several.jobs[1:5]]
     assert named == ["auto", "joint", "split", "separate"]
     assert several.several
+    inputs: Any = SimpleNamespace(whole=lambda label: label.column == "x")
+    assert several.for_workers([], inputs)["columns"] == [
+        {"column": "y", "lower": 0.0, "upper": 1.0, "whole": False},
+        {"column": "x", "lower": 0.0, "upper": 1.0, "whole": True},
+    ]
     assert settings().simulation.epsilon == 0.5
 
 

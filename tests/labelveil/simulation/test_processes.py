@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import psutil
 import pytest
 
+from labelveil.simulation import processes
 from labelveil.simulation.processes import Party, StageFailed, run_party, serving
 
 
@@ -23,6 +25,10 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "if what == 'crash': raise RuntimeError('lost')\n"
         "if what == 'bytes': sys.stdout.buffer.write(b'caf\\xe9 lost\\n'); sys.exit(2)\n"
         "if what == 'stay': signal.pause()\n"
+        "if what == 'deaf':\n"
+        "    signal.signal(signal.SIGTERM, lambda *_: print('no', flush=True))\n"
+        "    print('deaf', flush=True)\n"
+        "    while True: signal.pause()\n"
         "if what == 'wait': print('told' if sys.stdin.readline() else 'left alone')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
@@ -67,6 +73,18 @@ def test_leaving_the_block_ends_the_process(module: str, tmp_path: Path) -> None
         work()
     assert started
     assert not any(child.is_running() for child in started)
+
+
+def test_who_does_not_end_is_killed(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_STOP_SECONDS", 0.2)
+    log = tmp_path / "deaf.log"
+    with Party(module, ["deaf"], tmp_path, log) as party:
+        while "deaf" not in log.read_text():
+            assert not party.ended_within(0.01)
+    assert party.returncode == -signal.SIGKILL
+    assert log.read_text().endswith("no\n")
 
 
 def test_who_waits_goes_on_when_told(module: str, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from labelveil.common.config import checked
-from labelveil.common.errors import ConfigError, LabelveilError
+from labelveil.common.errors import ConfigError, DataError, LabelveilError
 from labelveil.simulation import Settings
 from labelveil.simulation.settings import LabelColumn
 
@@ -26,7 +26,10 @@ WITHIN = {"lower": None, "upper": None}  # bounds stand in --label
 
 
 def test_the_missing_value_is_zero_where_it_can_be() -> None:
-    for changes, missing in (({}, 0), ({"lower": 3.0}, 3), ({"missing": 7.0}, 7)):
+    below = {"lower": -3.0, "upper": -1.0}
+    for changes, missing in (
+        ({}, 0), ({"lower": 3.0}, 3), ({"missing": 7.0}, 7), (below, -3), (below | {"upper": 0}, 0),
+    ):  # fmt: skip
         settings = Settings(**RIGHT | changes)
         assert settings.missing_value(settings.label_columns[0]) == missing
 
@@ -47,6 +50,7 @@ def test_several_labels_have_bounds_of_their_own() -> None:
         ({"lower": 10.0}, "--lower 10 must be below --upper 10"),
         ({"upper": float("inf")}, "--upper=inf must be a finite number"),
         ({"lower": None}, "--lower is missing: a public bound of y"),
+        ({"upper": None}, "--upper is missing: a public bound of y"),
         (WITHIN | {"label": ["y:0:1", "z"]}, "--label z needs bounds of its own among several"),
         (WITHIN | {"label": ["y:0:1", "z:0:x"]}, "which are numbers: COLUMN:LOWER:UPPER"),
         (WITHIN | {"label": ["y:0:1", "y:0:2"]}, "--label y stands twice"),
@@ -55,7 +59,14 @@ def test_several_labels_have_bounds_of_their_own() -> None:
             "lower 1 must be below upper 0; the label domain of y is empty",
         ),
         (WITHIN | {"label": "y:0:inf"}, "lower 0 must be below upper inf"),
-        ({"label": "y:0:1"}, "--label y:0:1 has its bounds; leave out --lower and --upper"),
+        *(
+            ({"label": "y:0:1"} | no, "--label y:0:1 has its bounds; leave out --lower and --upper")
+            for no in ({}, {"lower": None}, {"upper": None})
+        ),
+        *(
+            ({"randomizer": "auto", "rounds": rounds}, f"--rounds {rounds} must be a number from 1")
+            for rounds in ("0", "10", "1.5", "0.5,0.4", "0.5,0.6", "1,0", "1.5,-0.5", "a,b")
+        ),
         ({"label": []}, "--label=[] must"),
         ({"holdout": 0.0}, "--holdout=0.0 must be a number above 0 and below 1"),
         ({"holdout": 1.0}, "--holdout=1.0 must be a number above 0 and below 1"),
@@ -130,7 +141,21 @@ def test_a_submitted_population_is_asked_about_whatever_the_labels_are_of() -> N
     assert decided.shares == [0.15, 0.25, 0.6]
 
 
-@pytest.mark.parametrize(("rounds", "count"), [("1", 0), ("3", 3), ("0.5,0.5", 2)])
+def test_sums_that_are_asked_for_need_twenty_events_to_score(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    asked = Settings(**RIGHT | {"randomizer": "auto", "ask": "groups"})
+    assert asked.decided(4_000, binary=True).shares == [0.25, 0.3, 0.45]
+    assert not capfd.readouterr().err  # nothing was left open
+    asked.check_kept(98)  # a fifth is 19.6
+    with pytest.raises(
+        DataError, match=r"--holdout 0\.2 keeps 19 of 97 events, and 20 are the few"
+    ):
+        asked.check_kept(97)
+    Settings(**RIGHT).check_kept(1)
+
+
+@pytest.mark.parametrize(("rounds", "count"), [("1", 0), ("3", 3), ("9", 9), ("0.1,0.2,0.7", 3)])
 def test_rounds_that_are_named_are_of_codes(
     rounds: str, count: int, capfd: pytest.CaptureFixture[str]
 ) -> None:

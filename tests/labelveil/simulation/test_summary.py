@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from labelveil.simulation.run import number, summary_table
+from labelveil.simulation.run import Outcome, number, summary_table
 
 METRICS: dict[str, Any] = {
     "epsilon": 1.0, "epsilon_prior": 0.0625, "epsilon_labels": 0.9375,
@@ -56,7 +57,13 @@ def test_the_verdict_comes_with_its_interval(verdict: str, said: str) -> None:
     text = _text(verdict=verdict, **told)
     assert verdict in text
     assert said in text
-    assert "privatized labels alone" in text
+    assert "all told from privatized labels alone" in text
+    assert "all told from sums alone" in _text(verdict=verdict, **told, rounds=[{"groups": 3}])
+    two = _text(verdict=verdict, **told, told_by="sums")
+    assert "told from two sums over events that no code was sent of" in two
+    assert "alone" not in two
+    nothing = {"estimated_r2_low": -0.5, "estimated_r2_high": None}
+    assert "of the variance (95%)" not in _text(verdict=verdict, **told | nothing)
     assert ("that features predict the label is seen (p = 0.001)" in text) is (
         verdict == "cannot tell"
     )
@@ -94,17 +101,40 @@ def test_sums_have_a_row_instead_of_a_randomizer() -> None:
     assert "1,234" in text
     assert "of 1,200, 34 groups in 2 rounds" in text
     assert "12 values" not in text
+    assert "likelihood" not in text
+    (row,) = [line for line in _text(rounds=[{"groups": 1200}]).splitlines() if "sums" in line]
+    assert row.replace("│", "").split() == ["sums", "1,200", "groups"]
 
 
 def test_what_is_unknown_is_left_out() -> None:
     assert "true labels" not in _text()
+    assert "explains" not in _text(constant_mse=None)
+    assert "None" not in _text(head=None)
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"), [(17.614, "17.61"), (1000.4, "1,000"), (0.000123, "0.000123")]
+    ("value", "shown"),
+    [
+        (17.614, "17.61"),
+        (999.96, "1000"),
+        (1000.0, "1,000"),
+        (-1234.5, "-1,234"),
+        (0.000123, "0.000123"),
+    ],
 )
 def test_numbers_are_short(value: float, shown: str) -> None:
     assert number(value) == shown
+
+
+def test_an_outcome_shows_its_table_and_its_report(tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    report.write_text('<p class="a">all</p>')
+    outcome = Outcome(METRICS, report, None)
+    assert "explains 6%" in repr(outcome)
+    assert repr(outcome).endswith(f"\nreport: {report}")
+    shown = outcome._repr_html_()
+    assert 'srcdoc="&lt;p class=&quot;a&quot;&gt;all&lt;/p&gt;"' in shown
+    assert "explains 6%" in shown
 
 
 def test_what_questions_told_is_said() -> None:

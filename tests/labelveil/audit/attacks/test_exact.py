@@ -138,6 +138,7 @@ class _Rule:
 @pytest.mark.slow
 def test_the_exact_joint_audit() -> None:
     right, half = _Rule(raw=False), Fraction(1, 2)
-    assert joint_audit(right, 2 / half).epsilon == pytest.approx(1.0, abs=1e-9)
-    assert joint_audit(right, 1 / half).epsilon == pytest.approx(1.5, abs=1e-9)
-    assert joint_audit(_Rule(raw=True), 2 / half).epsilon == math.inf
+    sizes = {"labels": 3, "rows": 4, "margin": 2}
+    assert joint_audit(right, 2 / half, **sizes).epsilon == pytest.approx(1.0, abs=1e-9)
+    assert joint_audit(right, 1 / half, **sizes).epsilon == pytest.approx(1.5, abs=1e-9)
+    assert joint_audit(_Rule(raw=True), 2 / half, **sizes).epsilon == math.inf

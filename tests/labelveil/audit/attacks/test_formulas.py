@@ -24,7 +24,7 @@ from labelveil.audit.attacks.every_label import (
     pilot_runs,
     rare_suspects,
 )
-from labelveil.audit.attacks.exact_channel import WORDS, certify, count_weights
+from labelveil.audit.attacks.exact_channel import WORDS, certify, count_weights, exp_series
 from labelveil.audit.attacks.implementation import (
     byte_equality_check,
     mantissa_check,
@@ -120,8 +120,8 @@ def test_bounds_on_noise_are_the_least_exponentials(scale: float) -> None:
         mean = float(mass @ np.abs(values))
         noise = np.full(50, factor * mean)
         little, much = laws.noise_probability(noise, scale)
-        down = -np.geomspace(1e-4 / scale, 50, 4000)
-        up = np.linspace(0, 0.98 / scale, 4000)
+        down = -np.geomspace(1e-4 / scale, 50, 1000)
+        up = np.linspace(0, 0.98 / scale, 1000)
         assert little == pytest.approx(least(noise.sum(), 50, down), rel=1e-3, abs=1e-12)
         assert much == pytest.approx(least(noise.sum(), 50, up), rel=1e-3, abs=1e-12)
         assert (little == 1.0) is (factor > 1)
@@ -220,10 +220,12 @@ def test_noise_of_many_tables_is_judged_at_a_shared_level() -> None:
     assert laws.noise_check(narrow, tried="").verdict is FAIL
 
 
+WIDE = make_release(50, points=40)[0]
+
+
 def with_counts(counts: list[int], **changed: Any) -> Manifest:
-    manifest, _, _ = make_release(50, points=40)
-    prior = manifest.prior.model_copy(update={"noisy_counts": counts, **changed})
-    return manifest.model_copy(update={"priors": [prior]})
+    prior = WIDE.prior.model_copy(update={"noisy_counts": counts, **changed})
+    return WIDE.model_copy(update={"priors": [prior]})
 
 
 def test_histograms_with_one_noise_are_told_by_their_equal_cells() -> None:
@@ -248,8 +250,22 @@ def test_histograms_with_one_noise_are_told_by_their_equal_cells() -> None:
     ):
         assert laws.same_histograms(first, [nothing], 1e-6) == (False, ())
     wider = with_counts([*range(40)], scale="300")
-    _, (power,) = laws.same_histograms(first, [wider], 1e-6)
-    assert power.least == needed  # the narrower noise is the more often alike
+    for one, other in ((first, wider), (wider, first)):
+        _, (power,) = laws.same_histograms(one, [other], 1e-6)
+        assert power.least == needed  # the narrower noise is the more often alike
+    few, others = (with_counts([*range(at, at + 3)], scale="3") for at in (0, 9))
+    _, (power,) = laws.same_histograms(few, [others], 1e-6)
+    assert math.isinf(power.least)
+    # what is decoded has no noise of its own, beside what has
+    both = []
+    for each in (first, with_counts([i + 100 for i in range(40)], scale="3")):
+        (prior,) = each.priors
+        decoded = prior.model_copy(update={
+            "labels": ["other"], "noise": "randomized-response", "noisy_counts": [*range(40)],
+        })  # fmt: skip
+        both.append(each.model_copy(update={"priors": [decoded, prior]}))
+    found, powers = laws.same_histograms(both[0], [both[1]], 1e-6)
+    assert (found, len(powers)) == (False, 1)
 
 
 @settings(max_examples=effort(15, 200))
@@ -264,7 +280,7 @@ def test_a_sampler_is_counted_to_the_last_word(data: st.DataObject) -> None:
         if min(b - a for a, b in itertools.pairwise(edges)) < 1 << 53:
             return
         rows.append(edges)
-    outputs = data.draw(st.permutations([7, 3, 9, 1]))
+    outputs = data.draw(st.lists(st.sampled_from([7, 3, 9, 1]), min_size=4, max_size=4))
 
     def sampler(labels: Any, words: Any) -> Any:
         label = int(labels[0])
@@ -299,6 +315,15 @@ def test_the_worst_ratio_is_the_largest_of_all(rows: list[list[int]]) -> None:
         assert min(column) == 0 < max(column)
 
 
+def test_the_exponential_is_a_sum_of_its_first_sixty_terms() -> None:
+    terms = [Fraction(3, 2) ** j / math.factorial(j) for j in range(60)]
+    assert exp_series(1.5) == sum(terms)
+    assert exp_series(0) == 1
+    assert float(exp_series(30)) == pytest.approx(math.exp(30), rel=1e-15)
+    with pytest.raises(ValueError, match="epsilon=-1 must be >= 0"):
+        exp_series(-1)
+
+
 def test_same_bytes_are_asked_for_three_times() -> None:
     answers = iter([b"a", b"a", b"b"])
     found = byte_equality_check(lambda: next(answers))
@@ -327,12 +352,14 @@ def test_rank_correlation_is_that_of_a_table() -> None:
 
 
 def test_many_distinct_outputs_are_noise_in_floating_point() -> None:
+    for size, most in ((4039, 100), (4000, 100), (79, 2)):
+        secrets = draw_secrets(size)
+        few = mantissa_check(np.resize(np.arange(1.0 * most), size), secrets, 1.0)
+        assert (few.verdict, few.details["distinct_outputs"]) == (PASS, most)
+        many = mantissa_check(np.resize(np.arange(most + 1.0), size), secrets, 1.0)
+        assert many.verdict is FAIL
+        assert many.found.startswith(f"{most + 1} distinct outputs in {size:,}: noise in floating")
     secrets = draw_secrets(4000)
-    few = mantissa_check(np.resize(np.arange(100.0), 4000), secrets, 1.0)
-    assert (few.verdict, few.details["distinct_outputs"]) == (PASS, 100)
-    many = mantissa_check(np.resize(np.arange(101.0), 4000), secrets, 1.0)
-    assert many.verdict is FAIL
-    assert many.found.startswith("101 distinct outputs in 4,000: noise in floating point.")
     # sums with wide noise have as many values as one likes, all of them whole
     assert mantissa_check(np.arange(4000) % 101, secrets, 1.0).verdict is PASS
     told = mantissa_check(secrets.astype(float), secrets, 1.0)
@@ -344,6 +371,7 @@ def test_uses_of_generators_are_named_by_their_lines(tmp_path: Path) -> None:
     path.write_text(
         "import numpy as np\nimport random\nfrom torch import rand as r, ones\n"
         "import numpy.random as nr\n\nx = np.random.rand()\ny = nr.default_rng\nz = np.zeros(2)\n"
+        "z.random.rand()\n"
     )
     found = static_check([path], "it")
     assert found.verdict is FAIL
@@ -351,7 +379,10 @@ def test_uses_of_generators_are_named_by_their_lines(tmp_path: Path) -> None:
         "a.py:2 random", "a.py:3 torch.rand", "a.py:4 numpy.random", "a.py:6 np.random",
         "a.py:6 np.random.rand", "a.py:7 nr.default_rng",
     ]  # fmt: skip
-    path.write_text("import randomness\nfrom torch import random_split, ones\n")
+    path.write_text(
+        "import randomness\nfrom torch import random_split, ones\nfrom .numpy import random\n"
+        "from . import random\n"
+    )
     clean = static_check([path], "it")
     assert (clean.verdict, clean.found) == (PASS, "No use was found.")
     assert "1 source files of it" in clean.tried
@@ -363,8 +394,9 @@ def test_sources_are_followed_into_what_both_parties_share() -> None:
     assert any(name.endswith("label_party/release/run.py") for name in found)
     assert any(name.endswith("common/entropy.py") for name in found)
     assert not any("feature_party" in name for name in found)
-    with pytest.raises(ConfigError, match="package 'nosuchpackage' is not installed"):
-        sources_of("nosuchpackage")
+    for absent in ("nosuchpackage", "labelveil.common.entropy"):  # a module is no package
+        with pytest.raises(ConfigError, match=f"package '{absent}' is not installed"):
+            sources_of(absent)
 
 
 def test_a_score_counts_guesses_that_were_made() -> None:
@@ -592,7 +624,8 @@ def test_labels_are_ranked_by_what_tells_them_apart() -> None:
         [(500, 500, 0), (500, 500, 0), (200, 800, 0), (495, 495, 10)]
     ):
         outputs = np.repeat([0, 1, 2], [zeros, ones, twos])
-        counts.add(np.full(1000, label), outputs)
+        for half in (outputs[::2], outputs[1::2]):
+            counts.add(np.full(500, label), half)
     assert counts.runs.tolist() == [1000] * 4
     assert counts.tables[0][2].tolist() == [200, 800, 0, 0]
     best = pair_suspects(counts, 100_000)
@@ -630,10 +663,10 @@ def test_what_tells_labels_fully_is_found_with_its_runs() -> None:
         drawn.append(labels.size)
         return labels.astype(np.int64)
 
-    found = every_label(sent, np.arange(3.0), 1.0, 2000)
-    assert drawn == [2000, 2000, 2000, 2000, 3000]
-    assert sum(drawn) == all_runs(2000, 3)
-    assert (found.pilot, found.piloted.tolist()) == (2000, [0, 1, 2])
+    found = every_label(sent, np.arange(3.0), 1.0, 2001)
+    assert drawn == [2001, 2001, 2001, 2001, 3001]
+    assert sum(drawn) == all_runs(2001, 3)
+    assert (found.pilot, found.piloted.tolist()) == (2001, [0, 1, 2])
     assert len(found.tested) == 3
     (suspect, run), *others = found.tested
     assert found.bound == run.bound > 3
@@ -645,6 +678,25 @@ def test_what_tells_labels_fully_is_found_with_its_runs() -> None:
     assert [power.fault.split()[0] for power in found.power] == ["excess", *["probability"] * 2]
     assert all(power.least > 0 for power in found.power)
     assert isinstance(run, OneRun)
+
+
+def test_of_many_labels_a_random_sample_is_piloted() -> None:
+    """With the outermost two, each at its own place."""
+    asked: set[float] = set()
+
+    def sent(labels: Any) -> Any:
+        asked.update(labels.tolist())
+        return (labels >= 700).astype(np.int64)
+
+    labels = np.arange(402.0) * 2
+    found = every_label(sent, labels, 1.0, 1000)
+    piloted = found.piloted.tolist()
+    assert (len(piloted), len(set(piloted)), piloted[0], piloted[-1]) == (400, 400, 0, 401)
+    assert piloted == sorted(piloted)
+    assert asked <= set(labels[piloted].tolist())
+    assert found.bound > 1
+    every = every_label(sent, labels[:400], 1.0, 1000)
+    assert every.piloted.tolist() == [*range(400)]
 
 
 def test_outputs_are_put_in_cells() -> None:

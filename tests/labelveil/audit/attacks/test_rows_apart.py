@@ -110,7 +110,7 @@ def test_words_that_come_again_under_other_labels_are_found(stated: bool) -> Non
 def test_each_way_in_which_words_come_back_decides(
     lag: int, size: float, window: int, least: float
 ) -> None:
-    quiet = Association(0.1, 1.0, "quiet", 10, least)
+    quiet = Association(0.1, 1.0, "quiet", 10, np.inf)
     loud = Association(size, 1.0, "loud", 5, least)
     again = Repeat(window, 3 if lag > 0 else -1, lag)
     for lags in ([quiet, loud], [loud, quiet]):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
+import polars as pl
 import pytest
 
 from labelveil.audit.attacks.one_run import score
-from labelveil.audit.canaries.inference import audit_inference
+from labelveil.audit.canaries import model
+from labelveil.audit.canaries.inference import audit_inference, read_run
 from labelveil.audit.canaries.message import (
     MESSAGE,
     LabelsCounted,
@@ -27,6 +29,7 @@ from labelveil.audit.canaries.model import (
     SecretBits,
     attack_control,
     attack_predictions,
+    choose_canaries,
     control_check,
     find_canaries,
     model_check,
@@ -35,11 +38,13 @@ from labelveil.audit.settings import RunFiles
 from labelveil.audit.verdict import Verdict
 from labelveil.common.arrays import Words
 from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import DataError, ReleaseError
 from labelveil.common.exact.channel import TOTAL, FiniteChannel, randomized_response_rows
 from labelveil.common.guarantees import PureDP
 from labelveil.common.randomizers import build_randomizer
 from labelveil.common.randomizers.cells import Cells, Codebook, Group
 from labelveil.common.randomizers.grid import Grid
+from tests.feature_party.worlds import build_world
 from tests.labelveil.audit.certificate.summed import write_sums
 from tests.statistics import binomial_range, counts_fit
 
@@ -167,7 +172,8 @@ class Made:
 
 
 @pytest.fixture
-def run() -> Made:
+def run(monkeypatch: pytest.MonkeyPatch) -> Made:
+    monkeypatch.setattr(model, "_CELLS", 20_011)  # so that events are looked at in several parts
     entropy = seeded_entropy(1)
     features = uniform(entropy.words("features", 0, 3 * EVENTS)).reshape(EVENTS, 3)
     labels = np.clip(np.rint(4 * features[:, 0] ** 2), 0, 4)
@@ -213,6 +219,18 @@ def test_a_smooth_model_is_silent_and_the_control_is_not(run: Made) -> None:
         assert check(attacked).details["correct"] == attack.result.correct
         assert attacked.curves.pop(name) == attack.curve
         assert not attacked.curves
+    # codes that tell nothing: even a model that has them by heart is silent
+    weak = control_check(
+        replace(attacked, run=replace(of_run, codes=np.roll(run.codes, 1), features=None))
+    )
+    assert weak.verdict is Verdict.NOT_CHECKABLE
+    assert weak.found.endswith("lacks power, and silence of the model would prove nothing.")
+    for nothing, tried in (
+        (replace(attacked, canaries=None), "Looked for planted canaries, and for true labels"),
+        (replace(attacked, canaries=None, run=None, files=RunFiles()), "Looked for predictions.p"),
+    ):
+        check = model_check(nothing)
+        assert (check.verdict, check.tried.startswith(tried)) == (Verdict.NOT_CHECKABLE, True)
 
 
 def test_a_memorising_model_is_seen(run: Made) -> None:
@@ -234,3 +252,71 @@ def test_what_sums_tell_is_said_not_to_be_seen(tmp_path: Path) -> None:
     (check,) = audit_inference(files).checks
     assert check.verdict is Verdict.NOT_CHECKABLE
     assert "cannot see what sums" in check.found
+    assert "with probability at most 0.5744." in check.claim  # 1 / (1 + exp(-0.3))
+
+    def of_users(data: dict[str, Any]) -> None:
+        """Who have two events each, and pay for both."""
+        data["privacy"] |= {"requested_epsilon": 0.6, "records_per_unit": 2}
+        for stated in (data["sums"]["guarantee"], data["privacy"]["total"]):
+            stated |= {"epsilon": "3/5", "unit": "user"}
+
+    write_sums(files.release, of_users)
+    (check,) = audit_inference(files).checks
+    assert "with probability at most 0.5744." in check.claim
+    with pytest.raises(ReleaseError, match="is missing; name a run's folder, or --release"):
+        audit_inference(RunFiles().in_folder(tmp_path / "none"))
+
+
+def test_a_run_is_joined_by_its_hashed_keys(tmp_path: Path) -> None:
+    world = build_world(tmp_path, rows=60)
+    events = [f"e{at}" for at in range(60)]
+    code_of = dict(zip(events, world.codes, strict=True))
+    asked = [*events[50:3:-1], "nobody", "e1"]
+    made = {
+        "predictions": {"event": asked, "prediction": range(49), "held_out": [0, 1] * 24 + [0]},
+        "truth": {"key": events[:40], "label": [at / 4 for at in range(40)]},
+        "canaries": {"key": [*events[:9], "nobody"], "secret": [0, 1, 2, 1, 0, 1, 0, 2, 1, 0]},
+        "features": {"event": events, "x": range(60), "shop": ["a", "b", "b"] * 20},
+    }
+    for name, table in made.items():
+        pl.DataFrame(table).write_parquet(tmp_path / f"{name}.parquet")
+    paths = {name: tmp_path / f"{name}.parquet" for name in made}
+    files = RunFiles(release=world.directory, secret=world.secret_file, **paths)
+    run = read_run(files, 0, 1 << 16)
+    assert run is not None
+    known = [event for event in asked if event != "nobody"]
+    numbers = [int(event[1:]) for event in known]
+    assert run.codes.tolist() == [code_of[event] for event in known]
+    expected = [[at / 4 if at < 40 else math.nan] for at in numbers]
+    np.testing.assert_array_equal(run.labels, expected)
+    assert run.trained.tolist() == [asked.index(event) % 2 == 0 for event in known]
+    assert run.predictions["prediction"].tolist() == [asked.index(event) for event in known]
+    bits = {1: 1, 4: 0, 5: 1, 6: 0, 8: 1}
+    assert run.planted is not None
+    assert run.planted.tolist() == [bits.get(at, -1) for at in numbers]
+    assert run.features is not None
+    assert run.features.shape == (48, 3)
+    assert np.argsort(run.features[:, 0]).tolist() == np.argsort(numbers).tolist()
+    # of one stratum, whose codes are counted from its first
+    part = read_run(files, 5, 9)
+    assert part is not None
+    assert part.codes.tolist() == [code - 5 for code in run.codes.tolist() if 5 <= code < 9]
+    # what is not there is not known
+    alone = {"truth": tmp_path / "no", "features": tmp_path / "no", "canaries": None}
+    pl.DataFrame(made["predictions"]).drop("held_out").write_parquet(paths["predictions"])
+    bare = read_run(files.model_copy(update=alone), 0, 1 << 16)
+    assert bare is not None
+    assert np.isnan(bare.labels).all()
+    assert (bare.features, bare.planted, bare.trained.all()) == (None, None, True)
+    assert choose_canaries(bare, world.release.manifest.codebook) is None
+    for missing in ("predictions", "secret"):
+        assert read_run(files.model_copy(update={missing: tmp_path / "no"}), 0, 9) is None
+    for name, other, said in (
+        ("predictions", {"event": ["nobody"], "prediction": [1.0]}, "shares no event with the rel"),
+        ("predictions", {"event": events, "predicted": events}, "has no column 'prediction'"),
+        ("features", {"id": events}, "a table has no key column 'event'; its columns are"),
+    ):
+        wrong = tmp_path / "wrong.parquet"
+        pl.DataFrame(other).write_parquet(wrong)
+        with pytest.raises(DataError, match=said):
+            read_run(files.model_copy(update={name: wrong}), 0, 9)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -19,7 +22,7 @@ from scipy import stats
 
 from labelveil.audit.attacks.laws import detectable_probability, shift_probability, two_sided
 from labelveil.audit.attacks.one_run import OneRun, draw_secrets
-from labelveil.audit.canaries import codes, endpoint, noises, planting, sums
+from labelveil.audit.canaries import codes, endpoint, noises, planting, sessions, sums
 from labelveil.audit.canaries.endpoint import REQUESTS, Fetched, Part, Refusal, Served
 from labelveil.audit.canaries.inference import numeric_features
 from labelveil.audit.canaries.message import (
@@ -42,6 +45,7 @@ from labelveil.audit.canaries.one_label import ONE_LABEL, Observation, log_kinds
 from labelveil.audit.canaries.sessions import (
     ANSWERS,
     Session,
+    ask_for_more,
     noise_check,
     paid_check,
     same_check,
@@ -57,7 +61,9 @@ from labelveil.audit.canaries.sums_asked import (
 from labelveil.audit.certificate.evidence import each
 from labelveil.audit.settings import CanarySettings, Planting
 from labelveil.audit.verdict import Check, Verdict, verdict_of
+from labelveil.common.errors import LabelveilError
 from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
+from labelveil.common.mechanisms.paired_gain import RESOLUTION, PairedGain
 from labelveil.common.randomizers import cells
 from labelveil.common.randomizers.grid import Grid
 from tests.common.release.releases import make_release
@@ -269,6 +275,71 @@ def with_noise(noise: Any, scales: Any, whole: bool = True) -> Session:
     found = session([], [], [])
     found.__dict__["noise"] = np.asarray(noise), np.asarray(scales, dtype=float), whole
     return found
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.25, -0.25])
+def test_noise_is_what_is_left_of_answers(fraction: float) -> None:
+    """A refusal has none, and sums are whole numbers."""
+    gain = PairedGain.of_prior(*MANIFEST.marginal("revenue"), "squared")
+    labels, question = np.array([0.0, 4.0, 1.0]), np.array([1.5, 2.5, 0.5])
+    true = int(gain.differences(question, labels).sum())
+    answers = [(true + n + fraction) * gain.bound / RESOLUTION / 3 for n in (7, -2)]
+    found = Session(MANIFEST, labels, [question] * 3, [answers[0], SOLD, answers[1]]).noise
+    assert found[0].tolist() == [7, -2]
+    assert found[1].tolist() == [gain.span(question[:1]) * 100 / 2] * 2
+    assert found[2] is (fraction == 0)
+
+
+class Client:
+    """Answers every question with its place among those that were asked."""
+
+    def __init__(self, asked: list[tuple[int, Any]], number: int) -> None:
+        self.asked, self.number = asked, number
+
+    def describe(self) -> Any:
+        return SimpleNamespace(manifest=MANIFEST.to_bytes())
+
+    def ask(self, described: Any, question: Any) -> float:
+        self.asked.append((self.number, question))
+        return float(len(self.asked))
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_more_is_asked_than_was_sold(
+    kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """98 of 100 by one client, then 13 more; the first again by each, and twice at later starts."""
+    starts: list[tuple[Any, list[tuple[int, Any]]]] = []
+
+    @contextmanager
+    def clients(world: Any) -> Iterator[list[Client]]:
+        starts.append((world, []))
+        yield [Client(starts[-1][1], number) for number in range(10)]
+
+    monkeypatch.setattr(sessions, "clients", clients)
+    lost = SimpleNamespace(folder=tmp_path)
+    if kept:
+        (tmp_path / "outcome.bin").touch()
+    world: Any = SimpleNamespace(secrets=np.array([0, 1, 1, 0]), copied=lambda name: lost)
+    found = ask_for_more(world)
+    assert found.labels.tolist() == [0.0, 10.0, 10.0, 0.0]
+    assert found.removed is kept
+    assert not (tmp_path / "outcome.bin").exists()
+    assert (len(found.answers), len(found.again), len(found.further)) == (98, 12, 13)
+    (first, one), (second, two), (third, three) = starts
+    assert (first, second, third) == (world, world, lost)
+    place = lambda question: float(question[0])  # noqa: E731
+    sold = [place(question) for _, question in one[:98]]
+    assert {number for number, _ in one[:98]} == {0}
+    assert [place(question) for question in found.questions] == sold
+    assert all(0 < at < 10 and question.tolist() == [at] * 4
+               for at, (_, question) in zip(sold, one, strict=False))  # fmt: skip
+    assert sorted((n, place(q)) for n, q in one[98:]) == [(n, sold[0]) for n in range(10)]
+    assert [place(two[0][1]), place(three[0][1])] == [sold[0]] * 2
+    assert two[0][0] != 0  # whoever asks
+    assert {number for number, _ in two[1:11]} == set(range(10))
+    spare = [place(question) for _, question in [*two[1:], *three[1:]]]
+    assert (len(spare), len({*sold, *spare})) == (13, 98 + 13)
 
 
 def test_noise_of_answers_is_judged_in_units_of_its_scale() -> None:
@@ -503,7 +574,7 @@ def test_features_are_standardised_and_categories_counted() -> None:
 
 
 def planted(**more: Any) -> planting.Planted:
-    return planting.draw(Planting(events=64_000, lower=0.0, upper=10.0, **more))
+    return planting.draw(Planting(events=64_000, lower=1002.0, upper=1012.0, **more))
 
 
 def test_canaries_have_the_planned_shares() -> None:
@@ -513,23 +584,23 @@ def test_canaries_have_the_planned_shares() -> None:
     counts = np.bincount(made.secrets, minlength=8)
     assert counts / 1000 == pytest.approx(made.shares * 64, rel=0.15)
     labels = made.labels[:, 0]
-    assert labels[:3].tolist() == [0.0, 5.0, 10.0]
+    assert labels[:3].tolist() == [1002.0, 1007.0, 1012.0]
     below, above, between, several, none = labels[3:]
-    assert -31 <= below <= -1
-    assert 11 <= above <= 41
-    assert 0.5 <= between <= 9.5
-    assert several == 10.0
+    assert 971 <= below <= 1001
+    assert 1013 <= above <= 1043
+    assert 1002.5 <= between <= 1011.5
+    assert several == 1012.0
     assert math.isnan(none)
     assert made.repeated == 6
     assert made.counted([7.0])[:, 0].tolist()[-2:] == [7.0, 7.0]
     last = planted(values=3, duplicates="last")
-    assert last.counted([7.0])[:, 0].tolist()[-2:] == [10.0, 7.0]
+    assert last.counted([7.0])[:, 0].tolist()[-2:] == [1012.0, 7.0]
     assert [made.in_words(at) for at in (1, 6, 7, 8)] == [
-        "5", "several rows", "no label", "above the limit of a user",
+        "1007", "several rows", "no label", "above the limit of a user",
     ]  # fmt: skip
     two = planted(also=["paid:0:1"])
-    assert two.labels[:4].tolist() == [[0, 0], [0, 1], [10, 0], [10, 1]]
-    assert two.in_words(1) == "0 with 1"
+    assert two.labels[:4].tolist() == [[1002, 0], [1002, 1], [1012, 0], [1012, 1]]
+    assert two.in_words(1) == "1002 with 1"
     users = planted(users=100)
     assert np.bincount(users.users).tolist() == [200] * 320
     assert len(set(made.keys.to_list())) == 64_000
@@ -540,7 +611,7 @@ def test_canaries_have_the_planned_shares() -> None:
 
 
 def test_tables_hold_every_label_once_but_for_those_twice() -> None:
-    made = planting.draw(Planting(events=1000, lower=0.0, upper=10.0))
+    made = planting.draw(Planting(events=1000, lower=2.0, upper=12.0))
     known, population = made.tables()
     assert population["key"].to_list() == made.keys.to_list()
     rows = dict(known.group_by("key").agg("label").iter_rows())
@@ -550,8 +621,8 @@ def test_tables_hold_every_label_once_but_for_those_twice() -> None:
     less = made.without(3)
     assert less.secrets[3] == len(made.labels) - 1
     assert np.array_equal(np.delete(less.secrets, 3), np.delete(made.secrets, 3))
-    turned = made.mirrored(0.0, 10.0)
-    assert turned.labels[0].tolist() == [10.0]
+    turned = made.mirrored(2.0, 12.0)
+    assert turned.labels[0].tolist() == [12.0]
     ends = planting.at_the_ends(np.array([0, 1]), ["a", "b"], 2.0, 3.0, {"c": ["x", "y"]})
     table, population = ends.tables()
     assert population.columns == ["key", "c"]
@@ -634,6 +705,9 @@ def test_signs_of_two_releases_agree_by_chance() -> None:
     same = Group(first, ones, ones, ones, groups)
     found = sums.epochs_check(Group(first, ones, ones, ones, groups, (before, same)))  # type: ignore[arg-type]
     assert (found.verdict, found.bound) == (FAIL, math.inf)
+    # of as many groups as were compared with some release
+    most = 2 * (detectable_probability(int((first != 0).sum()), 1, 0.5e-6, 0.5) - 0.5)
+    assert found.power[0].least == pytest.approx(most)
     opposite = Group(-first, ones, ones, ones, groups)
     assert sums.epochs_check(Group(first, ones, ones, ones, groups, (opposite,))).verdict is FAIL  # type: ignore[arg-type]
     assert sums.epochs_check(same).verdict is UNKNOWN  # type: ignore[arg-type]
@@ -662,6 +736,34 @@ def test_a_question_asks_of_canaries_whose_labels_are_known() -> None:
     ]
     assert len(alike) > 0.3 * (sizes > 1).sum()
     assert question.offsets.tolist() == [0, 10]
+
+
+@pytest.mark.parametrize(("points", "offsets", "widths"), [
+    (2, [0], {1}), (3, [0, 1], {1, 2}), (22, [0, 10], {1, 5, 21}), (81, [0, 40], {1, 20, 80}),
+])  # fmt: skip
+def test_a_question_has_widths_of_a_few_steps(
+    points: int, offsets: list[int], widths: set[int]
+) -> None:
+    question = sums.ask(planting.draw(Planting(events=1000, lower=2.0, upper=12.0)), points)
+    assert question.offsets.tolist() == offsets
+    assert (question.levels is None) is (len(offsets) == 1)
+    squares = question.half_widths[-question.squares :]
+    assert set(question.half_widths[: -question.squares].tolist()) == widths
+    assert set(squares.tolist()) <= {min(width, 32) for width in widths}
+
+
+def test_canaries_of_another_format_are_not_read(tmp_path: Path) -> None:
+    planting.plant(tmp_path, Planting(events=1000, lower=2.0, upper=12.0))
+    (path,) = tmp_path.glob("*.json")
+    plan = json.loads(path.read_bytes())
+    assert planting.read_planted(tmp_path).planting.upper == 12.0
+    for changed, said in (
+        ({"format": "older"}, "is not of format"),
+        ({"lower": "low"}, "no canaries"),
+    ):
+        path.write_text(json.dumps(plan | changed))
+        with pytest.raises(LabelveilError, match=said):
+            planting.read_planted(tmp_path)
 
 
 def test_decisions_are_coins_of_the_stated_odds(monkeypatch: pytest.MonkeyPatch) -> None:

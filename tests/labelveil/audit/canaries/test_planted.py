@@ -6,6 +6,7 @@ import json
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ from labelveil.audit.power import detectable_epsilon, guess_probability, one_run
 from labelveil.audit.settings import Planting
 from labelveil.audit.verdict import GATE, Verdict
 from labelveil.common.errors import ConfigError, DataError, ReleaseError
+from labelveil.common.release.event_keys import hash_keys, read_secret
+from labelveil.common.release.manifest import Manifest
 from labelveil.common.security.new_keys import write_secret
 from labelveil.label_party.config.sections import load
 from labelveil.label_party.release.run import run_release
@@ -284,6 +287,33 @@ def test_another_secret_finds_no_canary(grown: Grown, tmp_path: Path) -> None:
     write_secret(tmp_path / "other.key")
     with pytest.raises(ReleaseError, match="check --secret"):
         match(grown.planted, grown.evidence, tmp_path / "other.key")
+    with pytest.raises(ReleaseError, match="labels other were planted, and the release has label"):
+        match(replace(grown.planted, names=["other"]), grown.evidence, grown.secret)
+
+
+def test_canaries_that_were_submitted_are_in_the_order_of_their_population(grown: Grown) -> None:
+    keyed = match(grown.planted, grown.evidence, grown.secret)
+    hashed = hash_keys(grown.planted.keys, read_secret(grown.secret))
+    place = np.argsort(np.frombuffer(hashed, "S16"), kind="stable")
+    codes = np.empty(place.size, dtype=np.int64)
+    codes[place] = grown.evidence.codes
+    data = json.loads(grown.evidence.data)
+    data["content"]["key_bytes"], data["population"]["keys"] = 0, "submitted"
+    for digest in (sha256(hashed).hexdigest(), "0" * 64):
+        data["population"]["digest"] = digest
+        sent = replace(
+            grown.evidence,
+            manifest=Manifest.model_validate(data),
+            labels=pl.DataFrame({"code": codes}),
+        )
+        if digest == "0" * 64:
+            with pytest.raises(ReleaseError, match="no canary is in the release"):
+                match(grown.planted, sent, grown.secret)
+        else:
+            found = match(grown.planted, sent, grown.secret)
+            assert found.codes.tolist() == codes.tolist()
+            assert found.secrets.tolist() == grown.planted.secrets.tolist()
+            assert keyed.codes.tolist() == codes[place].tolist()
 
 
 def test_planting_goes_on_where_it_was(tmp_path: Path) -> None:

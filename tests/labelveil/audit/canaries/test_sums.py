@@ -38,8 +38,8 @@ CONFIG = """
 labels = "partner/labels.parquet"
 population = "submitted"
 [domain]
-lower = 0
-upper = 10
+lower = -4
+upper = 6
 grid = "auto"
 [privacy]
 epsilon = 1
@@ -89,7 +89,7 @@ class Grown:
 @pytest.fixture(scope="module")
 def grown(tmp_path_factory: pytest.TempPathFactory) -> Grown:
     folder = tmp_path_factory.mktemp("summed")
-    planting = Planting(events=16_000, lower=0.0, upper=10.0)
+    planting = Planting(events=16_000, lower=-4.0, upper=6.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         assert plant(Path("."), planting)
@@ -225,6 +225,12 @@ def test_what_does_not_fit_is_refused(grown: Grown, tmp_path: Path) -> None:
     (tmp_path / "other.key").chmod(0o600)
     with pytest.raises(ReleaseError, match="not of these canaries"):
         match(grown.planted, grown.first, tmp_path / "other.key")
+    for shown, said in (
+        (replace(grown.first, directory=tmp_path), "the question that .* answers is not beside it"),
+        (replace(grown.first, labels=grown.first.labels[1:]), "of other groups than the question"),
+    ):
+        with pytest.raises(ReleaseError, match=said):
+            match(grown.planted, shown, grown.secret)
     plant(tmp_path / "two", Planting(events=1000, lower=0, upper=1, also=["other:0:1"]))
     with pytest.raises(ConfigError, match="without --also"):
         sums.ask(read_planted(tmp_path / "two"), 11)

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
+import json
 import math
 import tomllib
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import numpy as np
 import polars as pl
 import pytest
 
 from labelveil.audit.attacks.one_run import draw_secrets
-from labelveil.audit.canaries import codes, noises, party, worlds
+from labelveil.audit.canaries import codes, noises, party, sums_asked, worlds
 from labelveil.audit.canaries.codes import Returned
 from labelveil.audit.canaries.endpoint import Fetched, Part
 from labelveil.audit.canaries.noises import Known
 from labelveil.audit.canaries.party import Sent
 from labelveil.audit.canaries.planting import draw
+from labelveil.audit.canaries.sums_asked import make_sums_world
+from labelveil.audit.certificate.sums import parsed_question
 from labelveil.audit.settings import CanarySettings, Planting
 from labelveil.audit.verdict import Verdict
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.exact.noise import discrete_laplace
+from labelveil.common.release.folder import CODES_FILE
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.sections import DriftSection, InForceSection
+from labelveil.common.security.pilot_certificates import write_certificates
+from labelveil.simulation.processes import StageFailed
 from tests.common.release.releases import make_release
 
 PASS, FAIL, UNKNOWN = Verdict.PASS, Verdict.FAIL, Verdict.NOT_CHECKABLE
@@ -91,6 +98,71 @@ def test_several_labels_are_configured_each(tmp_path: Path) -> None:
     effort = worlds.make_worlds(tmp_path / "more", replace_settings(effort=2))
     assert len(effort.small) == 2 * worlds.HISTOGRAMS
     assert len(Known(effort.small, 2).queried) == 2 * worlds.QUERIED
+
+
+def test_a_labels_party_is_run_by_its_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = worlds.make_worlds(tmp_path, SETTINGS).whole
+    spent = [{"spent": {"epsilon": "1/2"}}, {"spent": None}, {"spent": {"epsilon": "1/4"}}]
+    ran: list[list[str]] = []
+
+    def run(program: str, command: list[str], folder: Path, log: Path) -> None:
+        ran.append(command)
+        assert (program, folder) == ("labelveil.label_party.__main__", world.folder)
+        if command[-1] == "--refused":
+            raise StageFailed("label_party release: no")
+        log.write_text(json.dumps(spent) if command[0] == "budget" else "")
+
+    monkeypatch.setattr(worlds, "run_party", run)
+    assert world.release("--set", "a=1") is None
+    assert world.release("--refused") == "label_party release: no"
+    assert world.spent == Fraction(3, 4)
+    config = ["--config", "label_party.toml"]
+    assert ran == [
+        ["release", *config, "--quiet", "--set", "a=1"],
+        ["release", *config, "--quiet", "--refused"], ["budget", *config, "--json"],
+    ]  # fmt: skip
+
+
+def test_sums_are_asked_for_three_times_and_refusals_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the same events: two questions about groups, and none between them."""
+    monkeypatch.setattr(sums_asked, "EVENTS", 1000)
+    files = write_certificates(tmp_path / "certificates", days=1)
+    world = make_sums_world(tmp_path / "sums", SETTINGS, files)
+    assert configured(world)["privacy"] == {"epsilon": 0.5, "total_epsilon": 1.0}
+    assert configured(world)["data"]["population"] == "submitted"
+    sent: list[tuple[Any, ...]] = []
+
+    class Refused(grpc.RpcError):
+        code, details = lambda self: grpc.StatusCode.INTERNAL, lambda self: "no"
+
+    def submit(*submitted: Any) -> None:
+        sent.append(submitted)
+        if submitted[0] == "3":
+            raise Refused
+
+    monkeypatch.setattr(world, "serving", nullcontext)
+    client = SimpleNamespace(submit=submit)
+    monkeypatch.setattr(sums_asked, "connected", lambda connection: nullcontext(client))
+    assert world.submit() == ["stored", "stored", "INTERNAL: no"]
+    assert [epoch for epoch, *_ in sent] == ["1", "2", "3"]
+    assert len({keys for _, keys, _, _ in sent}) == len({check for _, _, check, _ in sent}) == 1
+    assert len(sent[0][1]) == 16 * 1000
+    first, second, third = (question for *_, question in sent)
+    assert second == b""
+    assert first != third
+    for question in (first, third):
+        assert parsed_question(question, 1000).bounds == (0.0, 10.0)
+    refused = {"data.epoch=2": f"no room in {world.folder}/store of {world.folder.name}"}
+    monkeypatch.setattr(world, "release", lambda flag, epoch: refused.get(epoch))
+    assert world.release_all() == ["released", "no room in /store of ", "released"]
+    folder = world.folder / "store" / "releases" / world.data_set / "1"
+    folder.mkdir(parents=True)
+    (folder / CODES_FILE).write_bytes(b"sums")
+    assert world.sent == b"sums"
 
 
 def replace_settings(**changed: Any) -> CanarySettings:
@@ -177,8 +249,22 @@ def test_a_release_is_charged_once_and_a_second_refused(
     assert found.bound == pytest.approx(1.0, abs=1e-6)
 
 
-@pytest.mark.parametrize("same", [True, False])
-def test_a_label_that_changes_is_frozen(monkeypatch: pytest.MonkeyPatch, same: bool) -> None:
+@pytest.mark.parametrize(("more", "verdict"), [(0, PASS), (1, PASS), (2, FAIL)])
+def test_a_manifest_claims_no_more_than_was_charged(more: int, verdict: Verdict) -> None:
+    """But for the last place of a channel's ε, which is rounded up."""
+    data = json.loads(MANIFEST.to_bytes())
+    data["privacy"]["total"]["epsilon"] = str(1 + Fraction(more, 1 << 50))
+    sent = fetched(CODES, Manifest.model_validate(data))
+    world: Any = World([ONE, ONE], "no budget")
+    assert party.budget_check((world, sent)).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("same", "refusal"), [(True, "released already"), (False, "released already"), (True, None)]
+)
+def test_a_label_that_changes_is_frozen(
+    monkeypatch: pytest.MonkeyPatch, same: bool, refusal: str | None
+) -> None:
     answer = fetched(CODES)
     later = answer if same else fetched(CODES[::-1])
 
@@ -187,12 +273,13 @@ def test_a_label_that_changes_is_frozen(monkeypatch: pytest.MonkeyPatch, same: b
         yield SimpleNamespace(fetch=lambda: later)
 
     monkeypatch.setattr(party, "connected", connected)
-    world: Any = World([ONE], "released already")
+    world: Any = World([ONE], refusal)
     found = party.frozen_check((world, answer))
     assert found.verdict is (PASS if same else FAIL)
     assert world.asked == ["exchanged", ()]
     how = "the same" if same else "others"
-    assert found.found == f"The bytes are {how}; 1 is charged in all (released already)."
+    said = f" ({refusal})" if refusal else ""
+    assert found.found == f"The bytes are {how}; 1 is charged in all{said}."
 
 
 def test_releases_are_made_until_one_is_refused() -> None:

@@ -30,7 +30,7 @@ LABELS = np.arange(EVENTS) * 7 % (STEPS + 1)
 KEYS = np.sort(np.frombuffer(hashlib.shake_128(b"events").digest(16 * EVENTS), "S16"))
 
 QUESTION = GroupQuestion(
-    Lattice(0.0, 10.0, STEPS),
+    Lattice(-4.0, 6.0, STEPS),
     np.where(np.arange(EVENTS) == 7, NO_GROUP, np.arange(EVENTS) % (GROUPS - EMPTY)),
     np.where(np.arange(GROUPS) % 2 == 0, 4, STEPS),
     np.array([0, 6]),

@@ -6,17 +6,19 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from typer.testing import CliRunner
 
 from labelveil.audit.certificate.evidence import read_evidence
-from labelveil.audit.certificate.manifest_checks import prior_support_check
+from labelveil.audit.certificate.manifest_checks import decoded_check, prior_support_check
 from labelveil.audit.certificate.run import STEPS, certificate
 from labelveil.audit.verdict import Audit, Verdict
 from labelveil.commands.cli import app
@@ -77,8 +79,20 @@ def test_a_histogram_that_says_more_than_the_codes_is_named(write: WriteRelease)
     def one_more(data: dict[str, Any]) -> None:
         data["priors"][0]["noisy_counts"][1] += 1
 
-    audit = certificate(read_evidence(write(one_more, points=2, randomizer="auto")))
-    assert failed(audit) == {"histogram is decoded from the codes"}
+    evidence = read_evidence(write(one_more, points=2, randomizer="auto"))
+    assert failed(certificate(evidence)) == {"histogram is decoded from the codes"}
+    right = read_evidence(write(points=2, randomizer="auto"))
+    for rows, found in (
+        (right.labels, "All 2 cells agree."),
+        (right.labels[:0], "No such codes."),
+        (right.labels.with_columns(code=pl.lit(2)), "No such codes."),
+    ):
+        check = decoded_check(replace(right, labels=rows))
+        assert (check.found, check.verdict is Verdict.PASS) == (found, found.startswith("All"))
+    said = {"labels": ["another"]}
+    (prior,) = right.manifest.priors
+    stated = right.manifest.model_copy(update={"priors": [prior.model_copy(update=said)]})
+    assert decoded_check(replace(right, manifest=stated)).verdict is Verdict.FAIL
 
 
 def doubled_claim(data: dict[str, Any]) -> None:
@@ -206,6 +220,9 @@ def test_signatures(write: WriteRelease, tmp_path: Path) -> None:
     manifest = (folder / MANIFEST_FILE).read_bytes()
     (folder / SIGNATURE_FILE).write_bytes(key.sign(manifest))
     assert verdict() is Verdict.PASS
+    check = next(c for c in certificate(read_evidence(folder)).checks if c.name == "signature")
+    assert check.verdict is Verdict.NOT_CHECKABLE  # by a key that nobody knows
+    assert "--public-key" in check.found
     (folder / SIGNATURE_FILE).write_bytes(key.sign(manifest + b" "))
     assert verdict() is Verdict.FAIL
 

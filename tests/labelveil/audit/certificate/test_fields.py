@@ -136,8 +136,11 @@ def test_keys_under_two_secrets_are_not_compared(
 
 def test_no_json_at_all_is_a_verdict(write: WriteRelease) -> None:
     folder: Path = write()
-    (folder / MANIFEST_FILE).write_bytes(b'{"a": 1, "a": 2}')
-    assert not certify(folder).passed
+    for document in (b'{"a": 1, "a": 2}', b"[]"):
+        (folder / MANIFEST_FILE).write_bytes(document)
+        audit = certify(folder)
+        assert not audit.passed
+        assert "" not in {field.name for field in audit.fields}
 
 
 def test_digits_of_the_noise_scale_hide_nothing(write: WriteRelease) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import re
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -93,6 +94,10 @@ def test_rows_of_weights_are_added_up_and_counted() -> None:
 
     assert weights_check(found := changed(less)).verdict is FAIL
     assert numbers(weights_check(found).found) == [1, 5, 5]
+    # a single word stands for all of 2⁶⁴
+    for word, wrong in ((0, 0), (WORDS - 1, 1)):
+        check = weights_check(channel_of([word], [0], epsilon="1"))
+        assert (check.verdict is FAIL, numbers(check.found)) == (wrong, [wrong, 5, 5])
     (stated,) = MANIFEST.randomizers
     channel = {**stated.channel, "row_of": stated.channel["row_of"][:-1]}
     fewer = [stated.model_copy(update={"channel": channel})]
@@ -182,10 +187,10 @@ def test_noise_of_the_histogram_pays_for_its_part(
     assert numbers(check.found) == pytest.approx([2 * records, float(scale), check.bound])
 
 
-@pytest.mark.parametrize("scale", ["1/2", "3", "16"])
+@pytest.mark.parametrize("scale", ["0", "1/2", "3", "16"])
 def test_cells_without_noise_are_as_many_as_chance_does_not_make(scale: str) -> None:
     """The number of exact zeros among n cells against a binomial law's tail."""
-    q = math.exp(-1 / float(Fraction(scale)))
+    q = math.exp(-1 / float(Fraction(scale))) if Fraction(scale) else 0.0
     chance, cells = (1 - q) / (1 + q), 40
     expected = [float(stats.binom.sf(zeros - 1, cells, chance)) for zeros in range(cells + 1)]
     least = next((n for n, tail in enumerate(expected) if tail < 1e-6), math.inf)
@@ -261,6 +266,9 @@ def test_every_block_of_rows_is_hashed(tmp_path: Path) -> None:
     assert (check.verdict, numbers(check.found)) == (FAIL, [1, 5])
     assert "do not fit the digest of all" in check.found
     assert check.details == {"digest": DATA["content"]["digest"]}
+    other_whole = written(tmp_path, lambda data: data["content"].update(digest="0" * 64))
+    check = content_check(other_whole)
+    assert (check.verdict, numbers(check.found)) == (FAIL, [0, 5])
     fewer = replace(written(tmp_path), labels=written(tmp_path).labels[:299])
     check = content_check(fewer)
     assert (check.verdict, check.found) == (FAIL, "299 rows instead of 300.")
@@ -304,6 +312,10 @@ def test_a_submitted_population_is_looked_for_where_parties_keep_it(tmp_path: Pa
     kept.mkdir(parents=True)
     (kept / f"{stated}.keys").write_bytes(data)
     assert population_check(read_evidence(folder)).verdict is PASS
+    # a folder that lies too high is in no store
+    for high in ("/", "/clicks", "/clicks/1"):
+        alone = replace(read_evidence(folder), directory=Path(high))
+        assert population_check(alone).verdict is UNKNOWN
 
 
 def rebuilt(by: float) -> Check:
@@ -453,6 +465,23 @@ def test_sums_spend_their_span_over_their_scale(tmp_path: Path) -> None:
         return scales_check(changed(change, data))
 
     assert (of_users("1/2", 0.5).verdict, of_users("1/2", 0.5).bound) == (PASS, 0.5)
+
+    def rounded(up: int) -> Check:
+        """Scales of ε = 0.3, in grains of 1/4096, which spend a little less or more."""
+
+        def change(data: dict[str, Any]) -> None:
+            spans = {16: 0, 40: 0, 32: 0, 800: 0}
+            for stated, span in zip(data["sums"]["widths"], spans, strict=True):
+                spans[span] = math.floor(span * 4096 / Fraction("0.3")) + up
+                stated["scale"] = str(Fraction(spans[span], 4096))
+            spent = max(Fraction(4096 * span, grains) for span, grains in spans.items())
+            data["privacy"]["requested_epsilon"] = 0.3
+            data["sums"]["guarantee"]["epsilon"] = str(spent)
+
+        return scales_check(changed(change, data))
+
+    assert [rounded(up).verdict for up in (0, 1, 2)] == [FAIL, PASS, FAIL]
+    assert 0.2999 < rounded(1).bound < 0.3  # type: ignore[operator]
     assert of_users("1/4", 0.5).verdict is FAIL
     assert of_users("1/2", 0.25).verdict is FAIL
 
@@ -470,7 +499,8 @@ def test_points_and_widths_lie_on_one_lattice(tmp_path: Path) -> None:
     assert numbers(moved(0).tried)[:4] == [21, 2, 4, 20]
     assert moved(0.4e-9).verdict is PASS  # of steps of one half
     assert moved(0.6e-9).verdict is FAIL
-    assert numbers(moved(0.005).found)[0] == pytest.approx(0.01)
+    for by in (0.005, -0.005):
+        assert numbers(moved(by).found)[0] == pytest.approx(0.01)
 
     def offsets(*values: int) -> Check:
         return lattice_check(changed(lambda d: d["sums"].update(offsets=[*values]), data))
@@ -483,7 +513,7 @@ def test_points_and_widths_lie_on_one_lattice(tmp_path: Path) -> None:
             changed(lambda d: d["sums"]["widths"][0].update(half_width=value), data)
         )
 
-    assert [width(1).verdict, width(20).verdict, width(21).verdict] == [PASS, PASS, FAIL]
+    assert [width(wide).verdict for wide in (1, 20, 21)] == [PASS, PASS, FAIL]
 
 
 @settings(max_examples=effort(25, 500))
@@ -541,6 +571,32 @@ def test_a_question_is_read_as_it_was_written(data: st.DataObject) -> None:
         at = said + 4 * place
         with pytest.raises(ReleaseError):
             parsed_question(written[:at] + wrong.to_bytes(4, "little") + written[at + 4 :], rows)
+
+
+@pytest.mark.parametrize(("changed", "said"), [
+    ({}, ""), ({"groups": [1, 0, 1]}, ""), ({"groups": [2, 0, 1]}, "does not have"),
+    ({"levels": [1, 0, 1]}, ""), ({"levels": [1, 0, 2]}, "does not have"),
+    ({"groups": []}, "does not have"), ({"offsets": []}, "does not have"),
+    ({"widths": [], "squares": 0, "groups": [NONE] * 3}, "does not have"),
+    ({"squares": 2}, ""), ({"squares": 3}, "another length"),
+])  # fmt: skip
+def test_a_question_names_what_it_has(changed: dict[str, Any], said: str) -> None:
+    """Packed here: two bounds, five numbers, and the columns."""
+    asked = {"groups": [0, 0, 1], "widths": [3, 3], "offsets": [0, 2], "levels": [], "squares": 1}
+    asked |= changed
+    levels = asked["levels"] or [0] * len(asked["groups"])
+    counts = [5, len(asked["widths"]), len(asked["offsets"]), 0, asked["squares"]]
+    data = b"labelveil-groups/1\n" + struct.pack("<dd5I", 0.0, 5.0, *counts)
+    for column in (asked["offsets"], asked["widths"], asked["groups"]):
+        data += np.array(column, dtype="<u4").tobytes()
+    data += bytes(levels) if len(asked["offsets"]) > 1 else b""
+    if said:
+        with pytest.raises(ReleaseError, match=said):
+            parsed_question(data, len(asked["groups"]))
+    else:
+        found = parsed_question(data, len(asked["groups"]))
+        assert (found.groups.tolist(), found.levels.tolist()) == (asked["groups"], levels)
+        assert found.squared.sum() == asked["squares"]
 
 
 def test_a_sum_beyond_reach_is_told_from_noise(tmp_path: Path) -> None:

@@ -164,8 +164,14 @@ def other_groups() -> bytes:
 
 @pytest.mark.parametrize(
     "question",
-    [other_groups(), encode_question(QUESTION)[:-1], encode_question(QUESTION) + b"\0", b"", b"?"],
-    ids=["other groups", "shorter", "longer", "empty", "none"],
+    [
+        other_groups(),
+        *(encode_question(QUESTION)[:n] for n in (-1, 54)),
+        encode_question(QUESTION) + b"\0",
+        b"",
+        b"?",
+    ],
+    ids=["other groups", "shorter", "no header", "longer", "empty", "none"],
 )
 def test_another_question_is_named(tmp_path: Path, question: bytes) -> None:
     folder = write_sums(tmp_path / "release")

@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import fields, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from labelveil.audit.attacks import implementation
+from labelveil.audit.attacks.one_run import draw_secrets
 from labelveil.audit.mechanism import black_box, cold_start, exact, run, sums
 from labelveil.audit.mechanism.subject import (
     Answered,
@@ -24,13 +26,14 @@ from labelveil.audit.mechanism.subject import (
     starts_anew,
 )
 from labelveil.audit.mechanism.trial import SOME, Sizes, Trial
-from labelveil.audit.power import rarest_event, rarest_seen
+from labelveil.audit.power import rarest_event, rarest_seen, smallest_excess
 from labelveil.audit.verdict import Check, Verdict
 from labelveil.common.arrays import Words
 from labelveil.common.entropy import Entropy, seeded_entropy, system_entropy
 from labelveil.common.errors import ConfigError
 from labelveil.common.mechanisms.group_sums import NO_GROUP, GroupQuestion, Lattice, NoisySums
 from tests.labelveil.audit.twins.library import SMALL
+from tests.labelveil.audit.twins.samplers import CLOCK
 
 PASS, FAIL, UNKNOWN = Verdict.PASS, Verdict.FAIL, Verdict.NOT_CHECKABLE
 TINY = replace(
@@ -93,11 +96,11 @@ def test_labels_are_drawn_within_their_bounds() -> None:
 
 def test_a_label_that_is_sent_is_told_by_every_probe_that_looks() -> None:
     """All that looks at one label's output alone; nothing else is wrong with it."""
-    trial = of("as_it_is", 0.0, 1.0)
+    trial = of("as_it_is", 1002.0, 1003.0)
     told = black_box.every_label_check(trial)
     assert told.verdict is FAIL
     assert told.details == {"labels": 2, "worst": told.details["worst"], "of": 2}
-    assert sorted(told.details["worst"]) == ["0", "1"]
+    assert sorted(told.details["worst"]) == ["1002", "1003"]
     assert told.claim.endswith("than for another, ε = 1.")
     assert told.tried.startswith("2,000 pilot runs over 2 labels (no others) and 2,000 more")
     one = black_box.one_run_check(trial)
@@ -112,14 +115,19 @@ def test_a_label_that_is_sent_is_told_by_every_probe_that_looks() -> None:
     assert far.verdict is FAIL
     assert numbers(far.tried)[0] == 400
     pairs = far.details["pairs"]
-    assert [near for near, _ in pairs] == [0.0, 1.0, 1.0, 0.0]
+    assert [near for near, _ in pairs] == [1002.0, 1003.0, 1003.0, 1002.0]
     assert all(
         1 <= abs(other - end) <= 21
-        for (_, other), end in zip(pairs, (1.0, 0.0, 1.0, 0.0), strict=True)
+        for (_, other), end in zip(pairs, (1003.0, 1002.0, 1003.0, 1002.0), strict=True)
     )
-    assert [other > 1 for _, other in pairs] == [True, False, True, False]
-    assert far.tried.count("one far above 1") == far.tried.count("one far below 0") == 2
+    assert [other > 1003 for _, other in pairs] == [True, False, True, False]
+    assert far.tried.count("one far above 1003") == far.tried.count("one far below 1002") == 2
     assert far.power[0].least == rarest_event(math.inf, 200, 1.0, 1e-6 / 4)
+    # of several labels, which are numbered, one that is farther than the last alone
+    several = CallableSubject.of_several(f"{HERE}:rows_summed", [(0.0, 1.0), (0.0, 10.0)], 1.0)
+    far = black_box.black_box_range_check(Trial(several, TINY))
+    ((near, other),) = far.details["pairs"]
+    assert (far.verdict, near, other > 3) == (FAIL, 0.0, True)
 
 
 @pytest.mark.parametrize("spent", [0.5, 1.0, 1.001, 1.5, math.inf])
@@ -134,6 +142,81 @@ def test_both_steps_together_are_held_to_their_sum(
     assert (found.claimed, found.bound, found.shown) == (1.0, spent, spent)
     assert "(1,234 histograms)" in found.tried
     assert f"is {spent:.10g}, for counts (1, 2, 0) and (0, 3, 0)." in found.found
+
+
+RESPONSE = NamedSubject("randomized-response", np.arange(3.0), 1.0)
+POINTS = RESPONSE.labels
+
+
+@pytest.mark.parametrize(("check", "said"), [
+    (exact.far_labels_check, "0 of 64 outputs differ."),
+    (exact.shared_words_check, "No word is drawn twice."),
+    (exact.noise_correlation_check, ""),
+])  # fmt: skip
+def test_a_right_randomizer_passes(check: Any, said: str) -> None:
+    found = check(Trial(RESPONSE, TINY))
+    assert (found.verdict, said in found.found) == (PASS, True)
+
+
+@pytest.mark.parametrize(("name", "broken", "check"), [
+    ("randomize", lambda self, labels, entropy: labels, exact.far_labels_check),
+    ("noise", lambda self, entropy: self.randomize(POINTS, entropy), exact.shared_words_check),
+])  # fmt: skip
+def test_a_broken_randomizer_fails(
+    name: str, broken: Any, check: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NamedSubject, name, broken)
+    assert check(Trial(RESPONSE, TINY)).verdict is FAIL
+
+
+def test_noise_that_is_in_the_rows_too_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: dict[int, Any] = {}
+    right = NamedSubject.randomize
+
+    def randomize(self: Any, labels: Any, entropy: Entropy) -> Any:
+        return sent.setdefault(id(entropy), right(self, labels, entropy))
+
+    monkeypatch.setattr(NamedSubject, "randomize", randomize)
+    noise = lambda self, entropy: sent[id(entropy)].astype(np.int64)  # noqa: E731
+    monkeypatch.setattr(NamedSubject, "noise", noise)
+    trial = Trial(RESPONSE, replace(TINY, small_calls=600))
+    assert exact.noise_correlation_check(trial).verdict is FAIL
+
+
+def test_histogram_and_label_are_looked_at_together() -> None:
+    found = exact.two_step_check(Trial(replace(RESPONSE, epsilon=0.5), TINY))
+    assert (found.verdict, found.claimed) == (PASS, 0.5)
+    assert "was looked for in 1,000 releases" in found.tried
+    # h_a and h_b pass their thresholds by noise of scale 2 / 0.25, and one label of four is kept
+    kept = math.exp(0.25) / (math.exp(0.25) + 3)
+    chance = kept / (1 + math.exp(-0.125)) ** 2
+    assert found.power[0].least == smallest_excess(chance, 1000, 0.5, 1e-6)
+
+
+def test_sources_of_a_callable_are_its_file() -> None:
+    found = black_box.sources_check(of("coins"))
+    assert (found.verdict, "1 source files" in found.tried) == (
+        FAIL,
+        True,
+    )
+
+
+@pytest.mark.parametrize(("name", "verdict"), [("slow_where_high", FAIL), ("coins", PASS)])
+def test_the_time_of_a_call_is_looked_at_with_its_output(
+    name: str, verdict: Verdict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(implementation, "clock", CLOCK)
+    sizes = replace(TINY, calls=200)
+    found = black_box.clock_check(of(name, 0.0, 0.5, 1.0, sizes=sizes, grid_only=True))
+    assert found.verdict is verdict
+    assert found.tried.startswith("200 single calls showed which of 3 labels (no others)")
+    assert "Of 400 more" in found.tried
+    assert ("1 and 0" in found.tried) or name == "coins"
+
+
+def slow_where_high(labels: Any) -> Any:
+    CLOCK.work(int(500 * labels[0]))
+    return coins(labels)
 
 
 def test_outputs_that_depend_on_nothing_pass() -> None:
@@ -319,6 +402,7 @@ def test_a_named_randomizer_is_what_its_builder_makes() -> None:
 
 
 def test_a_sampler_is_what_is_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "count_weights", partial(exact.count_weights, probes=1 << 12))
     subject = NamedSubject("randomized-response", np.arange(3.0), 1.0)
     found = exact.sampler_check(Trial(subject, TINY))
     assert (found.verdict, found.claimed) == (PASS, 1.0)
@@ -355,7 +439,7 @@ def test_outputs_are_declared() -> None:
     assert found.power[0].least == rarest_seen(200)
 
 
-LATTICE = Lattice(0.0, 4.0, 4)
+LATTICE = Lattice(101.0, 105.0, 4)
 
 
 def test_a_worst_loss_is_the_largest_move_over_its_scale() -> None:
@@ -412,8 +496,11 @@ def test_questions_differ_in_one_thing_alone() -> None:
         changed += ["squares"] * (question.squares != other.squares)
         changed += ["lattice"] * (question.lattice != other.lattice)
         assert len(changed) == 1, (name, changed)
-    narrow = sums._big_question(LATTICE, 1e-3, weights=False)
-    assert narrow.half_widths[: narrow.half_widths.size // 2].max() == 1
+    for epsilon, squared in ((1e-3, 1), (1e-5, 1), (1.5e-3, 2)):  # √(10,000 ε / 3)
+        narrow = sums._big_question(LATTICE, epsilon, weights=False)
+        half = narrow.half_widths.size // 2
+        assert narrow.half_widths[:half].max() == max(int(1e4 * epsilon / 6), 1)
+        assert narrow.half_widths[half:].max() == squared
 
 
 def test_small_questions_have_the_ends_of_everything() -> None:
@@ -430,9 +517,9 @@ def test_small_questions_have_the_ends_of_everything() -> None:
     labels, places = sums._labels(LATTICE)
     assert places[:2].tolist() == [0, places[1]]
     assert places[-3:].tolist() == [0, 4, -1]
-    assert labels[-1] == 0.5
-    assert labels[-3] <= -4
-    assert labels[-2] >= 8
+    assert labels[-1] == 101.5
+    assert 101 - 21 * 4 <= labels[-3] <= 101 - 4
+    assert 105 + 4 <= labels[-2] <= 105 + 21 * 4
     two, at = sums._labels(Lattice(0.0, 1.0, 1))
     assert (two[:2].tolist(), at[:2].tolist()) == ([0.0, 1.0], [0, 1])
 
@@ -447,7 +534,7 @@ def test_sums_are_counted_from_what_is_asked() -> None:
     )
     assert sums.true_sums(question, np.array([4, 0, 3])).tolist() == [2 * 3, -3 * -1]
     entropy = seeded_entropy(0)
-    found = answer_exactly(np.array([4.0, 0.0, 3.0]), question, Fraction(1, 2), entropy)
+    found = answer_exactly(np.array([105.0, 101.0, 104.0]), question, Fraction(1, 2), entropy)
     noisy = NoisySums(question, Fraction(1, 2))
     assert found.sums.tolist() == noisy.draw(np.array([4, 0, 3]), seeded_entropy(0)).tolist()
     assert found.epsilon == Fraction(1, 2)
@@ -500,9 +587,19 @@ def test_what_is_wrong_with_sums_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     )
     assert "more ε is stated than is claimed (2 of the questions)" in stated.found
     assert stated.verdict is FAIL
+    less = judged(
+        sums.sensitivity_check, lambda found, labels: replace(found, epsilon=Fraction(1, 4))
+    )
+    assert less.verdict is PASS
+    fresh = np.random.default_rng(0)
+    drawn = judged(
+        sums.sensitivity_check,
+        lambda found, labels: replace(found, sums=found.sums + fresh.integers(1 << 40)),
+    )
+    assert drawn.verdict is UNKNOWN
     fraction = judged(
         sums.sensitivity_check,
-        lambda found, labels: replace(found, sums=found.sums + 0.5),
+        lambda found, labels: replace(found, sums=found.sums + 0.5 * (labels[0] == 2)),
     )
     assert "a sum is no whole number of steps (2 of the questions)" in fraction.found
     depends = judged(
@@ -588,6 +685,21 @@ def test_questions_that_may_share_no_noise_differ_in_all_that_a_question_says() 
         if not np.array_equal(getattr(other, field.name), getattr(question, field.name))
     }
     assert differ == {field.name for field in fields(GroupQuestion)}
+    # a width of one step becomes one of two; an offset moves to where no other is, if it can
+    for steps, offsets, names in (
+        (20, [20], {"a width", "an offset"}), (20, [0, 1], {"a width"}), (1, [0], {"an offset"}),
+    ):  # fmt: skip
+        narrow = replace(
+            question,
+            lattice=Lattice(0.0, 10.0, steps),
+            half_widths=np.ones(3, int),
+            offsets=np.array(offsets),
+            levels=question.levels if len(offsets) > 1 else None,
+        )
+        moved = dict(sums._others(narrow))
+        assert {"a width", "an offset"} & {*moved} == names
+        if "a width" in moved:
+            assert moved["a width"].half_widths.tolist() == [2, 1, 1]
 
 
 @pytest.mark.parametrize("name", ["noise_law_check", "shared_noise_check"])
@@ -600,6 +712,8 @@ def test_noise_of_groups_is_judged_by_its_law(name: str) -> None:
     if name == "noise_law_check":  # signs alone need more answers
         constant = judged(probe, lambda found, labels: replace(found, sums=found.sums * 0))
         assert constant.verdict is FAIL
+        half = judged(probe, lambda found, labels: replace(found, sums=found.sums + 0.5))
+        assert (half.verdict, " sums are no whole steps" in half.found) == (FAIL, True)
 
 
 def test_of_many_pairs_of_groups_some_agree_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -624,3 +738,52 @@ def test_calls_are_timed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(implementation, "clock", lambda: now[0])
     assert implementation.most_apart(slow, np.arange(3.0), 300) == (2, 1)
+    called: list[float] = []
+
+    def by_size(labels: Any) -> Any:
+        called.append(float(labels[0]))
+        now[0] += int(labels[0])
+        return labels
+
+    # a label that no call was for is neither
+    assert implementation.most_apart(by_size, np.arange(40.0), 8) == (
+        max(called[1:]), min(called[1:]),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("slow", "told"), [
+    (lambda world, bit: 0, False), (lambda world, bit: world, True),
+    (lambda world, bit: world ^ bit, True), (lambda world, bit: bit, False),
+])  # fmt: skip
+def test_an_output_and_its_duration_are_one_observation(
+    slow: Any, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, bits = [0], iter(draw_secrets(2002).tolist())
+    monkeypatch.setattr(implementation, "clock", lambda: now[0])
+
+    def call(world: int) -> float:
+        bit = next(bits)
+        now[0] += 100 + 900 * slow(world, bit)
+        return float(bit)
+
+    worlds = (lambda: call(0)), (lambda: call(1))
+    found = implementation.timing_check(worlds, 1000, 1.0, tried="{:.4f} and {:.4f} ms")
+    assert found.verdict is (FAIL if told else PASS)
+
+
+def test_an_output_that_tells_is_not_hidden_by_its_duration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """0 is slow and 1 is fast, or the other way round: as numbers they would add up alike."""
+    now = [0]
+    monkeypatch.setattr(implementation, "clock", lambda: now[0])
+
+    def call(output: float, duration: int) -> float:
+        now[0] += duration
+        return output
+
+    for first, second in ((1000, 100), (100, 1000)):
+        worlds = partial(call, 0.0, first), partial(call, 1.0, second)
+        found = implementation.timing_check(worlds, 400, 1.0, tried="{:.4f} and {:.4f} ms")
+        assert found.verdict is FAIL
+        assert found.tried == f"{first / 1e6:.4f} and {second / 1e6:.4f} ms"

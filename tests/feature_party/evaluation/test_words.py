@@ -424,6 +424,13 @@ def test_codes_that_were_asked_about_count_where_all_were() -> None:
         assert (~np.isnan(found.values)).tolist() == known
         assert found.ends == (0.0, 2.0)
         assert found.bias == 0
+    # labels 0 and 1 are told apart by the first release's two codes alone: .5 off in the second's
+    pair = FiniteChannel(points, np.array([0.5, 2.0]), randomized_response_rows(2, 2.0), [0, 0, 1])
+    merged = LabelProblem.from_channel(pair, np.ones(3))
+    found = Decoded.from_codes(
+        join_problems([part, merged], [2, 4]), np.array([0, 1, 3, 3, 4, 3]), [False, False]
+    )
+    assert found.bias == pytest.approx(math.sqrt(4 / 6 * (0.25 + 0.25) / 3))
     of_codes = means_of_codes(
         [(("a",), np.array([0, 1])), (("b",), np.array([2, 3, 4])), (("c",), np.array([5]))],
         Decoded(np.array([1.0, 3.0, 0.0, 2.0, np.nan, np.nan]), (0.0, 4.0), 0.5), "a",
@@ -443,9 +450,14 @@ def test_codes_that_were_asked_about_count_where_all_were() -> None:
 
 def test_a_group_that_varies_more_than_all_has_its_own_error() -> None:
     values = np.array([0.0, 8.0, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0])
-    wide, _ = means_of_codes(
-        [(("a",), np.array([0, 1])), (("b",), np.arange(2, 8))], Decoded(values, (-99, 99), 0.0)
+    wide, single, _ = means_of_codes(
+        [(("a",), np.array([0, 1])), (("b",), np.array([2])), (("c",), np.arange(3, 8))],
+        Decoded(values, (-99, 99), 0.0),
     )
-    half = stats.norm.isf(0.025 / 2) * 32**0.5 / 2**0.5
+    level = stats.norm.isf(0.025 / 3)
+    half = level * 32**0.5 / 2**0.5
     assert (wide.mean.low, wide.mean.high) == pytest.approx((4 - half, 4 + half))
+    assert single.mean.high == pytest.approx(4 + level * values.std(ddof=1))
+    (alone,) = means_of_codes([(("a",), np.array([0]))], Decoded(np.ones(1), (-9.0, 9.0), 0.0))
+    assert (alone.mean.low, alone.mean.high) == (-9.0, 9.0)  # one code shows no error
     assert wide.lift is None

@@ -136,6 +136,12 @@ def test_a_constant_is_not_better_and_few_events_cannot_tell() -> None:
     means, labels = events()
     nothing = evaluate(np.full(ROWS, labels.mean()), labels, 2.0, 1)[0]
     assert nothing.verdict == "not better"
+    (drawn,) = sources(labels, thresholds_channel(GRID.points, 2.0), 1)
+    for some in (0, ROWS // 2):  # these are predicted as the very constant does
+        alike = np.where(np.arange(ROWS) < some, means, drawn.problem.mean)
+        found = evaluate(alike, labels, 2.0, 1)[0]
+        assert found.verdict == ("better" if some else "not better")
+        assert found.share.value == pytest.approx(share_explained(alike, labels), abs=0.05)
     assert "no, less than 1%" in verdict_sentence(nothing, 2.0, ROWS)
     unsure = evaluate(means[:60], labels[:60], 0.5, 2)[0]
     assert unsure.verdict == "cannot tell"

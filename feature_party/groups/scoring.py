@@ -279,7 +279,7 @@ def _guess(
         return error, known.value
     total = error + common  # of a model that is right on average
     if common > guess:  # it may be too sure
-        total = min(total, max(guess, error))
+        total = max(guess, error)
     return error, total
 
 

@@ -50,7 +50,7 @@ def table() -> pl.DataFrame:
             "gap": [None if u < 0.2 else u * u for u in rng.random(ROWS)],
             "member": rng.random(ROWS) < 0.5,
             "when": [
-                None if i % 9 == 4 else start + timedelta(minutes=997 * i) for i in range(ROWS)
+                None if i % 9 == 4 else start + timedelta(minutes=2011 * i) for i in range(ROWS)
             ],
             "day": [date(2024, 1, 1) + timedelta(days=i % 40) for i in range(ROWS)],
             "CustomerID": rng.integers(1, 6, ROWS).astype(float),
@@ -155,6 +155,29 @@ def test_the_module_is_the_model(table: pl.DataFrame, objective: str, head: str,
             found = ServedModel(model).eval()(*inputs)
         names = "prediction", "probabilities"
         assert_alike({n: v.numpy() for n, v in zip(names, found, strict=False)}, model, rows)
+
+
+def test_a_mixture_of_all_heads_is_what_it_was_once_it_is_read(
+    table: pl.DataFrame, tmp_path: Path
+) -> None:
+    heads = [head for head in HEAD_NAMES if head != "bernoulli"]
+    model = untrained(table, [("likelihood", head) for head in heads])
+    model.save(tmp_path)
+    again = Model.load(tmp_path)
+    for rows in (table, unusual(table)):
+        asked = rows, 0.8, [0.3], [5.0]
+        frames = model.predict(*asked), again.predict(*asked)
+        assert frames[0].columns == frames[1].columns
+        for column in frames[0].columns:
+            np.testing.assert_allclose(frames[1][column], frames[0][column], rtol=1e-9)
+    assert [again.reaches(value) for value in (-0.1, 0.0, 28.9, 29.0)] == [
+        False, True, True, False,
+    ]  # fmt: skip
+    shorter = json.loads((tmp_path / "model.json").read_text("utf-8"))
+    shorter["adjustment"].pop()
+    (tmp_path / "model.json").write_text(json.dumps(shorter), "utf-8")
+    with pytest.raises(DataError, match="29 factors for 30 cells"):
+        Model.load(tmp_path)
 
 
 @pytest.mark.slow

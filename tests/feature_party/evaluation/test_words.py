@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
+from labelveil.common.errors import DataError
 from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
 from labelveil.feature_party.evaluation.breakdown import (
     Segment,
@@ -32,7 +34,7 @@ from labelveil.feature_party.evaluation.intervals import (
     mean_error,
     noisy_half_width,
 )
-from labelveil.feature_party.evaluation.scores import labels_json
+from labelveil.feature_party.evaluation.scores import _not_asked_about, labels_json
 from labelveil.feature_party.evaluation.sentences import (
     association_sentence,
     calibration_lines,
@@ -52,6 +54,7 @@ from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.learning.several_releases import join_problems
 from labelveil.feature_party.model.model import Predictions
 from labelveil.feature_party.schema import ColumnMeaning
+from tests.refusals import check_refused
 
 FOUND = Explained(
     share=Measured(0.35, 0.27, 0.43),
@@ -394,6 +397,41 @@ def test_errors_against_true_labels_are_told_and_written() -> None:
     assert "test_r2" not in alike.to_json()
 
 
+@pytest.mark.parametrize(
+    ("text", "label", "said"),
+    [
+        ('{"test_mse": 4, "test_mae": 1.5}', "", ""),
+        ('{"labels": [{"name": "a"}, {"name": "b", "test_mse": 4, "test_mae": 1.5}]}', "b", ""),
+        (
+            '{"labels": [{"name": "a", "test_mse": 4, "test_mae": 1.5}]}',
+            "b",
+            "holds no test errors",
+        ),
+        ('{"test_mse": 4}', "", "holds no test errors"),
+        ('{"test_mse": null, "test_mae": 1}', "", "holds no test errors"),
+        ("{", "", "holds no test errors"),
+        (None, "", "metrics.json cannot be read: No such file"),
+    ],
+)
+def test_a_model_of_true_labels_is_known_by_its_metrics(
+    tmp_path: Path, text: str | None, label: str, said: str
+) -> None:
+    path = tmp_path / "metrics.json"
+    if text is not None:
+        path.write_text(text, "utf-8")
+
+    def measured() -> TrueErrors:
+        return TrueErrors.measured(np.array([1.0, 2.0]), np.array([3.0, 1.0]), 0.0, path, label)
+
+    if said:
+        check_refused(measured, DataError, said)
+        return
+    found = measured()
+    assert (found.mse, found.mae, found.constant_mse) == (2.5, 1.5, 5.0)
+    assert (found.nonprivate_mse, found.nonprivate_mae, found.fitting) == (4.0, 1.5, {})
+    assert found.labels.tolist() == [3.0, 1.0]
+
+
 def test_metrics_of_several_labels_say_what_they_have_in_common_once() -> None:
     def scores(**changes: Any) -> Any:
         metrics = {"rows": 9, "epsilon": 1.0, "epoch": "e", "estimated_mse": 2.0, **changes}
@@ -424,6 +462,9 @@ def test_codes_that_were_asked_about_count_where_all_were() -> None:
         assert (~np.isnan(found.values)).tolist() == known
         assert found.ends == (0.0, 2.0)
         assert found.bias == 0
+        told = [SimpleNamespace(questioned=one) for one in asked]
+        events: Any = SimpleNamespace(problem=both)
+        assert _not_asked_about(events, codes, told).tolist() == known  # type: ignore[arg-type]
     # labels 0 and 1 are told apart by the first release's two codes alone: .5 off in the second's
     pair = FiniteChannel(points, np.array([0.5, 2.0]), randomized_response_rows(2, 2.0), [0, 0, 1])
     merged = LabelProblem.from_channel(pair, np.ones(3))

@@ -332,6 +332,34 @@ def test_several_labels_and_users_are_protected_together(make_inputs: MakeInputs
     assert "may well learn how each label depends on the features" in said["Not protected"]
 
 
+@pytest.mark.parametrize(
+    ("asked", "sums", "said"),
+    [
+        ([False, False], 0, "one model of 2 epochs: errors are about all of them, pictures about"),
+        ([False, True], 0, "estimated from the 1,200 events that were sent without a question;"),
+        ([False, True], 900, None),
+        ([True, True], 0, "one model of 2 epochs"),
+        ([True, True, False], 0, "those of 1, 2 say little about them"),
+        ([False], 0, None),
+    ],
+)
+def test_which_events_errors_are_about_is_said(
+    make_inputs: MakeInputs, asked: list[bool], sums: int, said: str | None
+) -> None:
+    scores = make_inputs(facts={"warnings": ["Few events"]}).scores
+    manifests: Any = [
+        SimpleNamespace(epoch=str(number), questioned=questioned)
+        for number, questioned in enumerate(asked, start=1)
+    ]
+    problem = SimpleNamespace(by_release=lambda codes: [(None, None, codes)] * len(asked))
+    events: Any = SimpleNamespace(problem=problem)
+    told = replace(EXPLAINED, sums=sums)
+    few, *others = replace(scores, manifests=manifests, events=events, explained=told).warnings
+    assert few == "Few events"
+    assert len(others) == (said is not None)
+    assert said is None or said in others[0]
+
+
 EARLIER: Any = SimpleNamespace(
     in_force=SimpleNamespace(epoch="2025-12", rows=6000), drifted=False, test=None
 )

@@ -142,7 +142,7 @@ class ScoreQuestion:
         question: GroupQuestion,
         points: Floats,
         reference: Floats | float,
-        miss: float | None = None,
+        miss: float | None,
         known: Known | None = None,
     ) -> Self:
         """The same again, of a question that was asked; ``DataError`` if not about (n,) these, or

@@ -125,7 +125,7 @@ def test_every_head_and_column_in_onnx_runtime(table: pl.DataFrame, tmp_path: Pa
     pytest.importorskip("onnxscript")
     heads = [head for head in HEAD_NAMES if head != "bernoulli"]  # which is for two labels
     model = untrained(table, [("likelihood", head) for head in heads])
-    exported = export_model(LabelModels({"y": model}), tmp_path / "model.onnx", sample=table)
+    exported = export_model(LabelModels({"y": model}), tmp_path / "model.onnx", "auto", table)
     assert exported.runtime == "ONNX Runtime"
     assert exported.rows == ROWS + probes(model.encoder).height
     assert exported.difference < 1e-6
@@ -234,13 +234,13 @@ def test_a_file_that_disagrees_is_not_left(
     monkeypatch.setattr(torch_module, "ServedModel", Off)
     (tmp_path / "model.pt2").write_text("an earlier one")
     with pytest.raises(DataError, match="would predict otherwise"):
-        export_model(LabelModels({"y": model}), tmp_path / "model.pt2")
+        export_model(LabelModels({"y": model}), tmp_path / "model.pt2", "auto", None)
     assert [path.read_text() for path in tmp_path.iterdir()] == ["an earlier one"]
 
 
 def test_formats_go_by_the_name() -> None:
-    assert export_format(Path("a.onnx")) == "onnx"
-    assert export_format(Path("a.PT2")) == "torch"
+    assert export_format(Path("a.onnx"), "auto") == "onnx"
+    assert export_format(Path("a.PT2"), "auto") == "torch"
     assert export_format(Path("a"), "torch") == "torch"
     for path, wanted in (("a.pt", "auto"), ("a.onnx", "tensorflow")):
         with pytest.raises(ConfigError, match=r"format"):
@@ -262,7 +262,7 @@ def test_no_name_of_a_column_or_a_label_is_executed(tmp_path: Path) -> None:
     table = pl.DataFrame({name: generator.normal(size=ROWS) for name in hostile})
     table = table.with_columns(flag=generator.random(ROWS) < 0.3)
     models = LabelModels({label: untrained(table, [("raw", "")]) for label in hostile[:2]})
-    exported = export_model(models, tmp_path / "model.pt2", sample=table)
+    exported = export_model(models, tmp_path / "model.pt2", "auto", table)
     facts = json.loads((tmp_path / "model.pt2.json").read_text("utf-8"))
     assert [column["name"] for column in facts["inputs"]] == [*hostile, "flag"]
     assert [label["name"] for label in facts["labels"]] == hostile[:2]
@@ -358,7 +358,7 @@ def test_one_cell_that_is_off_is_seen(
 
     def export(scale: float) -> None:
         monkeypatch.setattr(export_run, "_torch_runtime", lambda *a: lambda rows: run(rows, scale))
-        export_model(LabelModels({"y": model}), tmp_path / "model.pt2", sample=table)
+        export_model(LabelModels({"y": model}), tmp_path / "model.pt2", "auto", table)
 
     monkeypatch.setattr(export_run, "_program", lambda *a: None)
     monkeypatch.setattr(torch.export, "save", lambda program, path: Path(path).write_text("new"))

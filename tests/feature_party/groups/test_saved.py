@@ -155,14 +155,14 @@ def test_a_constant_is_compared_with_itself_and_asks_no_empty_group() -> None:
     asked = ScoreQuestion.of(points, 5.0, lattice, 4.0, np.random.default_rng(1))
     assert asked.question.levels is None
     noisy = NoisySums(asked.question, Fraction(4))
-    again = ScoreQuestion.asked(asked.question, points, 5.0)
+    again = ScoreQuestion.asked(asked.question, points, 5.0, None)
     score = again.score(lv.PrivateSums(noisy, asked.question.sums(places)))
     assert score.r2.low < score.r2.value == 0 < score.r2.high
     assert score.reference_mse.value == pytest.approx((places / 20).var(), rel=0.2)
     everything = np.zeros(400, dtype=np.int64)
     empty = lv.GroupQuestion(lattice, everything, np.array([200, 200]), np.array([100]), squares=2)
     with pytest.raises(DataError, match="not the two sums of a score"):
-        ScoreQuestion.asked(empty, points, 5.0)
+        ScoreQuestion.asked(empty, points, 5.0, None)
 
 
 @pytest.mark.parametrize(("miss", "kind"), [(0.05, "errors"), (3.0, "gain")])

@@ -48,6 +48,7 @@ from labelveil.feature_party.evaluation.sentences import (
     summary,
     verdict_sentence,
 )
+from labelveil.feature_party.evaluation.spread import Spread
 from labelveil.feature_party.evaluation.true_labels import TrueErrors
 from labelveil.feature_party.learning.calibration import Slope
 from labelveil.feature_party.learning.problem import LabelProblem
@@ -304,6 +305,49 @@ def test_noise_and_error_together_reach_so_far(error: float, scale: float, chanc
     )
     alone = noisy_half_width(error, 0.0, chance=chance), noisy_half_width(0.0, scale, chance=chance)
     assert alone == pytest.approx((normal.isf(chance / 2), noise.isf(chance / 2)))
+
+
+@pytest.mark.parametrize("bias", [0.0, 0.3])
+@pytest.mark.parametrize(
+    ("value", "shown", "mean", "error", "least"),
+    [
+        (4.0, 4.0, 1.2, 0.3, 2.0),
+        (4.0, 4.0, -1.5, 0.3, 2.0),
+        (4.0, 0.4, -1.5, 0.3, 2.0),  # the prior's own variance, of which an estimate is a share
+        (4.0, 1.0, 2.9, 0.3, 2.0),
+        (4.0, 4.0, 6.0, 0.05, 3.5),  # more than all of it
+        (1.0, 1.5, 1.2, 1.0, 0.2),  # which may be next to nothing
+        (0.5, 1.5, 0.1, 1.0, 0.2),
+        (-0.5, 1.5, 1.2, 1.0, 0.2),
+    ],
+)
+def test_a_share_is_all_that_mean_and_variance_may_have_for_ratio(
+    value: float, shown: float, mean: float, error: float, least: float, bias: float
+) -> None:
+    """Ratios one by one, as Fieller has it, cut off at a variance that there surely is."""
+    spread = Spread(0.0, value, shown, np.array([-0.2, 0.0, 0.2]), error, least)
+    variance, together, z = 0.04, 0.01, stats.norm.isf(0.025)
+    found = spread.share(mean, variance, together, bias, most=1.0)
+    each = np.linspace(-20, 20, 400_001)
+
+    def squared(ratio: Any) -> Any:
+        deviation = math.hypot(error, 0.2 / 3**0.5)
+        return variance - 2 * ratio * together + (ratio * deviation) ** 2
+
+    def half(squares: float) -> float:
+        law = stats.foldnorm(bias / squares**0.5, scale=squares**0.5)
+        return float(law.ppf(0.95))
+
+    usual = squared(min(max(mean / shown, 0.0), 1.0))
+    room = half(usual) ** 2 - z**2 * usual
+    there = each[(mean - each * value) ** 2 <= z**2 * squared(each) + room]
+    if value < 1.5 and (there < 0).any() and not (there == 0).any():
+        there = there[there > 0]  # of two parts without an end that of the mean's sign
+    low = max(there.min(), min(mean - half(variance), 0.0) / least)
+    high = min(there.max(), max(mean + half(variance), 0.0) / least, 1.0)
+    low = min(low, high)
+    middle = float(np.clip(mean / shown, low, high))
+    assert (found.value, found.low, found.high) == pytest.approx((middle, low, high), abs=2e-4)
 
 
 def test_segments_are_means_with_room_for_all_of_them() -> None:

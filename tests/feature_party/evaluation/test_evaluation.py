@@ -16,7 +16,7 @@ from labelveil.feature_party.model.model import Predictions
 from tests.feature_party.worlds import thresholds_channel
 from tests.statistics import binomial_range, mean_fits
 
-RELEASES = 150
+RELEASES = 100
 
 
 def simulate(

@@ -71,7 +71,8 @@ def untrained(
     channel = FiniteChannel(grid, grid, randomized_response_rows(30, 2.0))
     problem = LabelProblem.from_channel(channel, np.exp(-grid / 6), loss)
     support = Support.from_problem(problem)
-    encoder = Encoder.fit(table, stated=Stated.of({}, categorical=["flag"]), pieces=3)
+    flags = {"flag"} & {*table.columns}
+    encoder = Encoder.fit(table, stated=Stated.of({}, categorical=[*flags]), pieces=3)
     built = []
     for seed, (name, head) in enumerate(experts):
         objective = build_objective(name, problem, support, head)
@@ -155,6 +156,19 @@ def test_the_module_is_the_model(table: pl.DataFrame, objective: str, head: str,
             found = ServedModel(model).eval()(*inputs)
         names = "prediction", "probabilities"
         assert_alike({n: v.numpy() for n, v in zip(names, found, strict=False)}, model, rows)
+
+
+@pytest.mark.parametrize("kept", [["age", "gap", "when"], ["flag", "matmul"]])
+def test_the_module_of_one_kind_of_columns_is_the_model(
+    table: pl.DataFrame, kept: list[str]
+) -> None:
+    model = untrained(table.select(kept), [("likelihood", "gamma")])
+    for rows in (table, unusual(table), probes(model.encoder)):
+        inputs = [torch.as_tensor(c.values(rows)) for c in served_columns(model.encoder)]
+        with torch.no_grad():
+            points, laws = ServedModel(model).eval()(*inputs)
+        found = {"prediction": points.numpy(), "probabilities": laws.numpy()}
+        assert_alike(found, model, rows.select(kept))
 
 
 def test_a_mixture_of_all_heads_is_what_it_was_once_it_is_read(

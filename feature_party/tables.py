@@ -82,7 +82,7 @@ class FeatureFile:
                 break
         return search.found()
 
-    def found_in_cells(self, without: str | None = None) -> dict[str, str]:
+    def found_in_cells(self, without: str | None) -> dict[str, str]:
         """What was found from cells, rather than types: a line of a configuration by column."""
         schema = self.find_schema(without=without).schema
         empty, _ = self._begun(NOTHING, without)

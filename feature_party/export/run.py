@@ -67,7 +67,7 @@ class Exported:
     runtime: str  # what ran it; empty if nothing here can, and nothing was compared
 
 
-def export_format(output: Path, wanted: str = "auto") -> Format:
+def export_format(output: Path, wanted: str) -> Format:
     """The format asked for, or the one that the file's name ends in."""
     if wanted == "auto":
         if output.suffix.lower() not in SUFFIXES:
@@ -84,8 +84,8 @@ def export_format(output: Path, wanted: str = "auto") -> Format:
 def export_model(
     models: LabelModels | SavedSums,
     output: Path,
-    wanted: str = "auto",
-    sample: pl.DataFrame | None = None,
+    wanted: str,
+    sample: pl.DataFrame | None,
 ) -> Exported:
     """Write models for serving, compare them with the originals, and only then replace ``output``.
 

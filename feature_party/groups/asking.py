@@ -174,7 +174,7 @@ class Expected:
     def question(self, lattice: Lattice, epsilon: float, rng: np.random.Generator) -> GroupQuestion:
         """Sums of what is left after the prediction."""
         rows, miss = len(self.inputs), max(self.miss / lattice.step, 0.5)
-        half_width = int(np.clip(round(WIDTH * miss), 1, lattice.steps))
+        half_width = min(round(WIDTH * miss), lattice.steps)
         above, below, asked = _dealt(rows, rng)
         count = groups_of(asked.size, epsilon, 2 * half_width / _INSIDE, miss)
         groups = np.empty(rows, dtype=np.int64)
@@ -182,7 +182,7 @@ class Expected:
         count = int(found.max()) + 1
         wild = self._more_unknown(found, asked, lattice)
         wild = np.where(wild > miss, np.hypot(miss, wild), miss)
-        half_widths = np.clip(np.rint(WIDTH * wild), 1, lattice.steps).astype(np.int64)
+        half_widths = np.minimum(np.rint(WIDTH * wild), lattice.steps).astype(np.int64)
         gap = max(1, int(miss / _LEVELS_PER_DEVIATION), -(-lattice.steps // (MOST_LEVELS - 2)))
         places = np.rint((self.predictions - lattice.lower) / lattice.step / gap) * gap
         if above.size:  # a step to either side of an offset: whether a label lies beyond it

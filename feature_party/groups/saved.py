@@ -142,8 +142,6 @@ class SavedSums:
                 _ridge(state, {name: float(said) for name, said in numbers.items()})
                 for state, numbers in zip(states, data["ridges"], strict=True)
             )
-            if not ridges:
-                raise ValueError("no ridges")
             facts = TypeAdapter(SumsFacts).validate_python(data["facts"])
             model = SumsModel(encoder, ridges, Lattice(*data["lattice"]), boosted)
             if not math.isfinite(model.miss + facts.mean):

@@ -142,7 +142,7 @@ class ScoreQuestion:
         question: GroupQuestion,
         points: Floats,
         reference: Floats | float,
-        miss: float | None = None,
+        miss: float | None,
         known: Known | None = None,
     ) -> Self:
         """The same again, of a question that was asked; ``DataError`` if not about (n,) these, or
@@ -279,7 +279,7 @@ def _guess(
         return error, known.value
     total = error + common  # of a model that is right on average
     if common > guess:  # it may be too sure
-        total = min(total, max(guess, error))
+        total = max(guess, error)
     return error, total
 
 

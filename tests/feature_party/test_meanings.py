@@ -395,6 +395,17 @@ def test_a_parquet_file_is_read_in_batches_of_its_columns(tmp_path: Path) -> Non
             read()
 
 
+@pytest.mark.parametrize("kind", [pl.String, pl.Categorical, pl.Enum(["a", "", "7", "-"])])
+def test_cells_of_any_type_of_text_are_missing_alike(kind: Any) -> None:
+    column = pl.Series(["a", "", None, "7", "-", "a"], dtype=kind)
+    for meaning, nothing in (
+        (ColumnMeaning("x", "category"), (2, 0)),
+        (ColumnMeaning("x", "category", missing=("7",)), (3, 0)),
+        (ColumnMeaning("x", "number"), (3, 2)),
+    ):
+        assert meaning.unread(column, meaning.read(column)) == nothing
+
+
 def test_what_is_found_from_cells_is_a_line_of_a_configuration(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("id,x,y\ne1,1.5,a\ne2,2,b\n")

@@ -10,7 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from labelveil.common.errors import DataError
-from labelveil.feature_party.tables import FeatureFile, record_batches
+from labelveil.feature_party.tables import (
+    FeatureFile,
+    collect_table,
+    plain_files,
+    record_batches,
+    scan_table,
+)
+from tests.refusals import check_refused
 
 ROWS = 20_000
 
@@ -30,6 +37,21 @@ def test_batches_take_the_memory_of_a_few_of_them(tmp_path: Path) -> None:
         most = max(most, pa.total_allocated_bytes() - before)
     assert seen == 20 * ROWS
     assert most < path.stat().st_size / 4
+
+
+def test_a_file_that_is_cut_off_is_named_by_whatever_reads_it(tmp_path: Path) -> None:
+    path, copy = tmp_path / "t.parquet", tmp_path / "copy.parquet"
+    pq.write_table(pa.table({"a": list(range(9_000))}), path, row_group_size=1_000)
+    whole = path.read_bytes()
+    file, table = FeatureFile(path), scan_table(path)
+    path.write_bytes(whole[:4] + bytes(len(whole) // 2) + whole[4 + len(whole) // 2 :])
+    check_refused(lambda: list(file.batches(["a"])), DataError, r"t\.parquet")
+    check_refused(lambda: file.to_parquet(copy), DataError, r"t\.parquet")
+    assert not copy.exists()
+    check_refused(lambda: collect_table(table), DataError, "the table cannot be read")
+    path.write_bytes(whole[: len(whole) // 2])
+    check_refused(lambda: scan_table(path), DataError, r"t\.parquet")
+    check_refused(lambda: plain_files(path), DataError, r"t\.parquet")
 
 
 def test_a_line_of_too_many_cells_is_refused_whatever_columns_are_read(tmp_path: Path) -> None:

@@ -79,8 +79,9 @@ def build_manifest(
 
 def four_codes(outputs: int) -> tuple[Manifest, bytes, bytes]:
     """A release of the codes 0 … 3, with its keys, by a channel of so many outputs."""
-    grid, keys, codes = np.arange(float(outputs)), bytes(range(64)), bytes(range(4))
+    grid, keys = np.arange(float(outputs)), bytes(range(64))
     channel = FiniteChannel(grid, grid, randomized_response_rows(outputs, 1.0))
+    codes = encode_codes(np.arange(4), channel.code_bytes)
     prior = private_prior(np.ones(outputs, dtype=np.int64), 0.5, seeded_entropy(0))
     manifest = manifest_of({"y": grid}, [(["y"], prior)], [(["y"], channel)], keys, codes)
     return manifest, keys, codes

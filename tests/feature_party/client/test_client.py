@@ -38,7 +38,8 @@ from tests.feature_party.servers import (
     fetch_error,
     serving,
 )
-from tests.feature_party.worlds import World
+from tests.feature_party.two_labels import two_labels
+from tests.feature_party.worlds import World, build_world
 from tests.formats.make import kept, unpack
 
 
@@ -420,6 +421,19 @@ def test_labels_are_readable_as_a_table(
     assert pl.read_parquet(path).equals(world.release.labels)
     state = path.stat()
     assert write_labels_table(tmp_path, fetched.manifest).stat() == state  # nothing to do
+
+
+def test_a_table_has_no_keys_where_rows_are_known_by_their_order(tmp_path: Path) -> None:
+    """And of two labels it has each code alone, which stands for several values."""
+    unkeyed = build_world(tmp_path, rows=250, keyed=False).release
+    assert unkeyed.labels["key"].null_count() == 250
+    of_two = two_labels(250, "joint")[0]
+    assert of_two.labels.columns == ["key", "code"]
+    for number, release in enumerate((unkeyed, of_two)):
+        folder = tmp_path / str(number)
+        release.write(folder)
+        path = write_labels_table(folder, release.manifest)
+        assert pl.read_parquet(path).equals(release.labels)
 
 
 def test_a_manifest_that_is_too_large_is_called_so(

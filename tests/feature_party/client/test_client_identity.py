@@ -178,6 +178,10 @@ def test_missing_identity(files: CertificateFiles, tmp_path: Path) -> None:
     settings = client_settings("localhost:1", files, ca=tmp_path / "nowhere.pem")
     with pytest.raises(ConfigError, match="cannot be read"):
         ReleaseClient(settings, QUICK).fetch(tmp_path)
+    (text := tmp_path / "text.pem").write_text("no certificate")
+    settings = client_settings("localhost:1", files, certificate=text)
+    with pytest.raises(ConfigError, match=r"certificate=.*text\.pem is not a PEM file"):
+        ReleaseClient(settings, QUICK).fetch(tmp_path)
 
 
 @dataclass(frozen=True)

@@ -416,6 +416,19 @@ def test_a_code_that_is_no_output_is_refused(tmp_path: Path, outputs: int, refus
             assert spool.append(0, keys, codes) == 4
 
 
+def test_codes_of_two_bytes_arrive_whole(tmp_path: Path) -> None:
+    manifest, keys, codes = four_codes(300)
+    with Spool(tmp_path, manifest, manifest.to_bytes()) as spool:
+        assert spool.append(0, keys[:48], codes[:6]) == 3
+        with pytest.raises(ReleaseError, match="rows from 2 arrived where row 3 was due"):
+            spool.append(2, keys[32:48], codes[4:6])
+        with pytest.raises(ReleaseError, match="16 bytes of keys arrived with 3 of codes"):
+            spool.append(3, keys[48:], codes[6:] + b"x")
+        assert spool.append(3, keys[48:], codes[6:]) == 1
+        spool.finish()
+    assert (tmp_path / "codes.bin").read_bytes() == codes
+
+
 TERMS = Terms(
     epsilon=0.5, answers=4, answers_left=3, constant_loss=50.0, reach=5.0, error=2.0,
     tolerance=10.0, largest=80.0,

@@ -69,6 +69,16 @@ def test_keys_are_hashed_in_their_order_as_for_the_join() -> None:
     assert secret_check(bytes(32)) != secret_check(SECRET)
 
 
+def test_a_long_question_is_sent_in_parts() -> None:
+    asked = bytes(range(256)) * 10_000  # 2.4 MB
+    population = Population(bytes(16), secret_check(SECRET), asked)
+    header, keys, *parts = population.messages("sales", "one", lambda done, total: None)
+    assert header.header.question_sha256 == hashlib.sha256(asked).digest()
+    assert (keys.keys, keys.question) == (bytes(16), b"")
+    assert [len(part.question) for part in parts] == [1 << 20, 1 << 20, len(asked) - (2 << 20)]
+    assert b"".join(part.question for part in parts) == asked
+
+
 def test_keys_must_be_there_once() -> None:
     with pytest.raises(DataError, match="2 rows, the first of them row 3, repeat a key") as caught:
         hash_population(pl.Series("key", ["b17", "a", "b17", "a"]), SECRET)

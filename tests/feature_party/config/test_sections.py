@@ -38,6 +38,7 @@ def present(folder: Path, name: str = "manifest.json") -> Path:
         ({"labels_party": {"epochs": ["a", "b", "a"]}}, "names one twice"),
         ({"labels_party": {"name": "two words"}}, "name='two words' must be a name of up to 64"),
         ({"labels_party": {"address": "h:65536"}}, "address='h:65536'"),
+        ({"labels_party": {"address": "h:0"}}, "address='h:0'"),
         ({"rounds": {"shares": [0.5, 0.4]}}, r"shares=\[0.5, 0.4\] are 0.9 of the events"),
         ({"rounds": {"shares": [0.5, 0.5 + 2e-9]}}, "set .rounds. shares to numbers whose sum"),
         ({"rounds": {"strata": 33}}, "strata=33"),

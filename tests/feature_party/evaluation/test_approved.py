@@ -29,8 +29,8 @@ KEPT = Path(__file__).with_name("approved.json")
 class MadeUp:
     """A model that knows the curve of the made-up world; each network has an error of its own."""
 
-    def __init__(self, events: Any, members: int, width: float | None) -> None:
-        self.problem, self.support = events.problem, Support.from_problem(events.problem)
+    def __init__(self, events: Any, members: int, width: float | None, cells: int) -> None:
+        self.problem, self.support = events.problem, Support.from_problem(events.problem, cells)
         self.encoder = Encoder.fit(events.table.drop("event"))
         settings = FitSettings(members, 1, 64, 1e-3, "adamw", 0.0, (1,), 0.0, 0.25, 1, 0)
         self.facts = model_facts().model_copy(
@@ -55,7 +55,12 @@ class MadeUp:
 
 
 def scored(
-    world: World, members: int, width: float | None, truth: Floats | None = None, **more: Any
+    world: World,
+    members: int,
+    width: float | None,
+    truth: Floats | None = None,
+    cells: int = 64,
+    **more: Any,
 ) -> dict[str, Any]:
     config = FeaturePartyConfig.model_validate(
         {
@@ -65,7 +70,7 @@ def scored(
         }
     )
     events: Any = prepare(world.directory, world.features, config)
-    model: Any = MadeUp(events, members, width)
+    model: Any = MadeUp(events, members, width, cells)
     labels = None
     if truth is not None:
         order = events.keys().str.slice(1).cast(pl.Int64).to_numpy()
@@ -90,6 +95,7 @@ def test_a_model_of_points_alone(world: World) -> None:
 
 def test_randomized_response(merged: World) -> None:
     approved(KEPT, "response", scored(merged, 4, 0.6))
+    approved(KEPT, "in cells", scored(merged, 4, 0.6, cells=6))
 
 
 @pytest.mark.parametrize("kind", ["binary", "counts"])

@@ -16,17 +16,17 @@ from labelveil.feature_party.model.model import Predictions
 from tests.feature_party.worlds import thresholds_channel
 from tests.statistics import binomial_range, mean_fits
 
-RELEASES = 200
+RELEASES = 100
 
 
 def simulate(
-    channel: FiniteChannel, labels: np.ndarray, predictions: Predictions
+    channel: FiniteChannel, labels: np.ndarray, predictions: Predictions, cells: int = 64
 ) -> list[Estimate]:
     """Estimates from independent releases of the same labels."""
     grid = Grid(channel.inputs)
     prior = np.bincount(grid.round(labels, seeded_entropy(0).words("r", 0, labels.size)))
     problem = LabelProblem.from_channel(channel, np.append(prior, np.zeros(9))[: len(grid)] + 1)
-    support = Support.from_problem(problem)
+    support = Support.from_problem(problem, cells)
     estimates = []
     for seed in range(RELEASES):
         entropy = seeded_entropy(1000 + seed)
@@ -75,6 +75,11 @@ def test_bins_need_the_model_and_say_so(labels: np.ndarray) -> None:
     right = np.bincount(np.abs(labels[:, None] - grid).argmin(axis=1), minlength=26) + 1e-3
     right = np.tile(right / right.sum(), (labels.size, 1))
     estimates = simulate(channel, on_grid, Predictions(points, right))
+    # said of cells of several labels each, whose shares in them are the prior's
+    problem = LabelProblem.from_channel(channel, right[0])
+    cells = np.eye(10)[Support.from_problem(problem, 10).cell_of]
+    of_cells = simulate(channel, on_grid, Predictions(points, right @ cells), 10)
+    assert [e.value for e in of_cells] == pytest.approx([e.value for e in estimates], rel=0.01)
     assert {e.method for e in estimates} == {"model-within-groups"}
     truth = float(np.mean(np.abs(points - on_grid)))
     values = np.array([e.value for e in estimates])

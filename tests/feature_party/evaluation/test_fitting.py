@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -20,6 +20,7 @@ from labelveil.feature_party.evaluation.fitting import (
     estimate_fitting,
     measure_fitting,
 )
+from labelveil.feature_party.evaluation.intervals import Measured
 from labelveil.feature_party.evaluation.losses import SQUARED, fitting_loss
 from labelveil.feature_party.evaluation.spread import ReleasedCodes, label_spread
 from labelveil.feature_party.evaluation.unseen import Unseen
@@ -132,6 +133,11 @@ def test_known_figures() -> None:
     assert area_under_curve(np.full(4, 0.3), np.array([0.0, 0, 1, 1])).value == 0.5
     tied = area_under_curve(np.array([0.2, 0.2, 0.2, 0.9]), np.array([0.0, 0, 1, 1]))
     assert tied.value == pytest.approx(0.75)
+    for alike in (np.zeros(4), np.ones(4)):
+        assert area_under_curve(scores, alike) == Measured(0.5, 0.0, 1.0)
+    wrong = area_under_curve(scores, np.array([1.0, 1, 0, 0]))
+    assert (wrong.value, wrong.low) == (0.25, 0.0)
+    assert calibration_error(scores, scores) == Measured(0.0, 0.0, 0.0)
     rng = np.random.default_rng(0)
     shares = rng.random(40_000)
     labels = (rng.random(shares.size) < np.clip(shares + 0.1, 0, 1)).astype(float)
@@ -144,6 +150,9 @@ def test_losses_are_those_of_the_textbooks() -> None:
     log_loss = fitting_loss(LabelProblem.from_channel(kind.channel, np.ones(2)))
     assert log_loss is not None
     assert log_loss.of(points, labels) == pytest.approx(-np.log([0.8, 0.7]))
+    # a label that was held for impossible is as far off as can be told
+    ends = log_loss.of(np.array([-1.0, 2.0]), np.array([1.0, 0.0]))
+    assert ends == pytest.approx(-np.log([1e-6, 1e-6]))
     deviance = fitting_loss(LabelProblem.from_channel(counts().channel, np.ones(13)))
     assert deviance is not None
     of_two = deviance.of(np.array([2.0, 2.0]), np.array([0.0, 3.0]))
@@ -156,3 +165,27 @@ def test_losses_are_those_of_the_textbooks() -> None:
         assert offset + slope * labels == pytest.approx(gains)
     halves = LabelProblem.from_channel(thresholds_channel(np.linspace(0, 4, 9), 1.0), np.ones(9))
     assert fitting_loss(halves) is None
+    from_one = LabelProblem.from_channel(thresholds_channel(np.arange(1.0, 6), 1.0), np.ones(5))
+    assert fitting_loss(from_one) is None
+    for problem in (halves, from_one):
+        poisson = fitting_loss(replace(problem, loss="poisson"))
+        assert poisson is not None
+        assert poisson.name == "deviance"
+    median = replace(LabelProblem.from_channel(kind.channel, np.ones(2)), loss="absolute")
+    assert fitting_loss(median) is None
+    assert measure_fitting(median, points, labels, 0.5) == {}
+
+
+def test_what_fits_two_values_is_measured_on_their_own_axis() -> None:
+    kind = binary(-2, 3)
+    problem = LabelProblem.from_channel(kind.channel, np.array([0.7, 0.3]))
+    shares, ones = np.array([0.1, 0.4, 0.35, 0.8]), np.array([0, 0, 1, 1])
+    found = measure_fitting(problem, 5 * shares - 2, 5.0 * ones - 2, -0.5)
+    assert found == pytest.approx(
+        {
+            "test_log_loss": -np.log([0.9, 0.6, 0.35, 0.8]).mean(),
+            "constant_log_loss": -np.log([0.7, 0.7, 0.3, 0.3]).mean(),
+            "test_auc": 0.75,
+            "test_calibration_error": calibration_error(shares, ones).value,
+        }
+    )

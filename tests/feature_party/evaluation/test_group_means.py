@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from rich.console import Console
 
 import labelveil as lv
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError, DataError
-from labelveil.common.mechanisms.group_sums import NoisySums, PrivateSums
+from labelveil.common.mechanisms.group_sums import (
+    NO_GROUP,
+    GroupQuestion,
+    Lattice,
+    NoisySums,
+    PrivateSums,
+)
 from labelveil.common.randomizers.grid import Grid
 from labelveil.feature_party.evaluation.group_means import (
     Decoded,
     GroupMean,
     grouped,
     means_of_codes,
+    means_of_sums,
+    means_table,
 )
+from labelveil.feature_party.evaluation.intervals import Measured, noisy_half_width
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.schema_search import find_schema
 from tests.feature_party.worlds import thresholds_channel
+from tests.refusals import check_refused
 from tests.statistics import binomial_range
 
 ARMS = ("ad", "ad", "ad", "none", "test")
@@ -160,3 +173,97 @@ def test_what_cannot_be_asked_is_said() -> None:
     with pytest.raises(DataError, match="control 'x' is none of the values ad, none, test"):
         asked.means(sums, control="x")
     assert asked.means(sums).columns == ["arm", "events", "mean", "mean_low", "mean_high"]
+
+
+LABELS = np.array([0.5, 2.5, -1.0, 3.0, 1.0, 0.0, 2.0, 2.5])
+"""Of events of which the sixth is not asked about."""
+NAMED = [
+    (("desk", "ad"), np.array([0, 3, 4])),
+    (("desk", "none"), np.array([2, 7])),
+    (("phone", "test"), np.array([5])),
+    (("phone", "ad"), np.array([1, 6])),  # which has no control to be compared with
+]
+
+
+def asked_in_parts(**changes: Any) -> GroupQuestion:
+    """Sums of parts of these groups, of two levels of offsets; the fourth is of no event."""
+    return replace(
+        GroupQuestion(
+            Lattice(-1.0, 3.0, 800),
+            np.array([4, 0, 1, 2, 4, NO_GROUP, 0, 1]),
+            np.full(5, 600),
+            np.array([200, 600]),
+            np.array([0, 1, 0, 1, 1, 0, 0, 0]),
+        ),
+        **changes,
+    )
+
+
+def test_means_of_sums_are_those_of_all_parts_of_a_group() -> None:
+    question = asked_in_parts()
+    places = np.rint((LABELS + 1) * 200).astype(np.int64)
+    noise = np.array([0, 0, 0, 77, 0])  # of no event
+    answer = PrivateSums(NoisySums(question, Fraction(20)), question.sums(places) + noise)
+    found = {mean.values: mean for mean in means_of_sums(NAMED, answer, "none")}
+    assert [(each.events, each.mean.value) for each in found.values()] == [
+        (3, pytest.approx(4.5 / 3)),
+        (2, pytest.approx(1.5 / 2)),
+        (2, pytest.approx(4.5 / 2)),
+    ]
+    one = 4 / 20  # a label moves its sum by four at most; Laplace noise, but for its whole steps
+    treated, control, alone = found.values()
+    assert control.mean.high - 0.75 == pytest.approx(one / 2 * np.log(3 / 0.05), rel=1e-3)
+    assert alone.mean.high == pytest.approx(2.25 + one / 2 * np.log(3 / 0.05), rel=1e-3)
+    both = noisy_half_width(0.0, one / 3, one / 3, chance=0.05 / 3)
+    assert 1.5 - treated.mean.low == pytest.approx(both, rel=1e-3)
+    assert (control.lift, alone.lift) == (None, None)
+    assert treated.lift is not None
+    apart = noisy_half_width(0.0, one / 3, one / 3, one / 2, chance=0.05)
+    assert treated.lift.value == pytest.approx(0.75)
+    assert treated.lift.high - 0.75 == pytest.approx(apart, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"half_widths": np.array([600, 599, 600, 1, 600])}, "weighed, squared or clipped labels"),
+        ({"weights": np.ones(8, np.int64)}, "weighed, squared or clipped labels"),
+        ({"squares": 1}, "weighed, squared or clipped labels"),
+        ({"groups": np.array([4, 0, 1, 2, 1, NO_GROUP, 0, 1])}, "hold several values of these"),
+    ],
+)
+def test_sums_that_tell_no_means_are_refused(changes: dict[str, Any], said: str) -> None:
+    question = asked_in_parts(**changes)
+    answer = PrivateSums(NoisySums(question, Fraction(20)), np.zeros(5, np.int64))
+    check_refused(lambda: means_of_sums(NAMED, answer), ConfigError, said)
+
+
+def test_a_table_has_lifts_where_there_are_any() -> None:
+    lift = Measured(0.75, -1.0, 2.0)
+    first = GroupMean(("desk", "ad"), 1234, Measured(1.5, 1.0, 2.0), lift)
+    other = GroupMean(("desk", "none"), 7, Measured(0.75, 0.5, 1.0))
+
+    def shown(*means: GroupMean) -> list[list[str]]:
+        console = Console(width=90)
+        with console.capture() as captured:
+            console.print(means_table(["device", "arm"], means))
+        return [line.split() for line in captured.get().splitlines()]
+
+    heads = ["device", "arm", "events", "mean", "95%"]
+    cells = ["desk", "ad", "1,234", "1.5", "1", "…", "2"]
+    others = ["desk", "none", "7", "0.75", "0.5", "…", "1"]
+    assert shown(other) == [heads, others]
+    assert shown(first, other) == [
+        [*heads, "lift", "95%"],
+        [*cells, "0.75", "−1", "…", "2"],
+        others,
+    ]
+
+
+@pytest.mark.parametrize(("arms", "said"), [(10, "a8, a9"), (11, "a7, a8, …")])
+def test_ten_values_of_a_control_are_named(arms: int, said: str) -> None:
+    groups = [((f"a{i}",), np.array([i])) for i in range(arms)]
+    decoded = Decoded(np.arange(float(arms)), (0.0, 20.0), 0.0)
+    check_refused(
+        lambda: means_of_codes(groups, decoded, "b"), DataError, f"^control 'b' is .*, {said}$"
+    )

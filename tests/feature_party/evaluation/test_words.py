@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
+from labelveil.common.errors import DataError
 from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
 from labelveil.feature_party.evaluation.breakdown import (
     Segment,
@@ -32,7 +34,7 @@ from labelveil.feature_party.evaluation.intervals import (
     mean_error,
     noisy_half_width,
 )
-from labelveil.feature_party.evaluation.scores import labels_json
+from labelveil.feature_party.evaluation.scores import _not_asked_about, labels_json
 from labelveil.feature_party.evaluation.sentences import (
     association_sentence,
     calibration_lines,
@@ -46,12 +48,14 @@ from labelveil.feature_party.evaluation.sentences import (
     summary,
     verdict_sentence,
 )
+from labelveil.feature_party.evaluation.spread import Spread
 from labelveil.feature_party.evaluation.true_labels import TrueErrors
 from labelveil.feature_party.learning.calibration import Slope
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.learning.several_releases import join_problems
 from labelveil.feature_party.model.model import Predictions
 from labelveil.feature_party.schema import ColumnMeaning
+from tests.refusals import check_refused
 
 FOUND = Explained(
     share=Measured(0.35, 0.27, 0.43),
@@ -303,6 +307,49 @@ def test_noise_and_error_together_reach_so_far(error: float, scale: float, chanc
     assert alone == pytest.approx((normal.isf(chance / 2), noise.isf(chance / 2)))
 
 
+@pytest.mark.parametrize("bias", [0.0, 0.3])
+@pytest.mark.parametrize(
+    ("value", "shown", "mean", "error", "least"),
+    [
+        (4.0, 4.0, 1.2, 0.3, 2.0),
+        (4.0, 4.0, -1.5, 0.3, 2.0),
+        (4.0, 0.4, -1.5, 0.3, 2.0),  # the prior's own variance, of which an estimate is a share
+        (4.0, 1.0, 2.9, 0.3, 2.0),
+        (4.0, 4.0, 6.0, 0.05, 3.5),  # more than all of it
+        (1.0, 1.5, 1.2, 1.0, 0.2),  # which may be next to nothing
+        (0.5, 1.5, 0.1, 1.0, 0.02),
+        (-0.5, 1.5, 1.2, 1.0, 0.2),
+    ],
+)
+def test_a_share_is_all_that_mean_and_variance_may_have_for_ratio(
+    value: float, shown: float, mean: float, error: float, least: float, bias: float
+) -> None:
+    """Ratios one by one, as Fieller has it, cut off at a variance that there surely is."""
+    spread = Spread(0.0, value, shown, np.array([-0.2, 0.0, 0.2]), error, least)
+    variance, together, z = 0.04, 0.01, stats.norm.isf(0.025)
+    found = spread.share(mean, variance, together, bias, most=1.0)
+    each = np.linspace(-40, 40, 800_001)
+
+    def squared(ratio: Any) -> Any:
+        deviation = math.hypot(error, 0.2 / 3**0.5)
+        return variance - 2 * ratio * together + (ratio * deviation) ** 2
+
+    def half(squares: float) -> float:
+        law = stats.foldnorm(bias / squares**0.5, scale=squares**0.5)
+        return float(law.ppf(0.95))
+
+    usual = squared(min(max(mean / shown, 0.0), 1.0))
+    room = half(usual) ** 2 - z**2 * usual
+    there = each[(mean - each * value) ** 2 <= z**2 * squared(each) + room]
+    if value < 1.5 and (there < 0).any() and not (there == 0).any():
+        there = there[there > 0]  # of two parts without an end that of the mean's sign
+    low = max(there.min(), min(mean - half(variance), 0.0) / least)
+    high = min(there.max(), max(mean + half(variance), 0.0) / least, 1.0)
+    low = min(low, high)
+    middle = float(np.clip(mean / shown, low, high))
+    assert (found.value, found.low, found.high) == pytest.approx((middle, low, high), abs=2e-4)
+
+
 def test_segments_are_means_with_room_for_all_of_them() -> None:
     rng = np.random.default_rng(0)
     points, unbiased = rng.uniform(0, 4, 60), rng.normal(2, 1, 60)
@@ -394,6 +441,41 @@ def test_errors_against_true_labels_are_told_and_written() -> None:
     assert "test_r2" not in alike.to_json()
 
 
+@pytest.mark.parametrize(
+    ("text", "label", "said"),
+    [
+        ('{"test_mse": 4, "test_mae": 1.5}', "", ""),
+        ('{"labels": [{"name": "a"}, {"name": "b", "test_mse": 4, "test_mae": 1.5}]}', "b", ""),
+        (
+            '{"labels": [{"name": "a", "test_mse": 4, "test_mae": 1.5}]}',
+            "b",
+            "holds no test errors",
+        ),
+        ('{"test_mse": 4}', "", "holds no test errors"),
+        ('{"test_mse": null, "test_mae": 1}', "", "holds no test errors"),
+        ("{", "", "holds no test errors"),
+        (None, "", "metrics.json cannot be read: No such file"),
+    ],
+)
+def test_a_model_of_true_labels_is_known_by_its_metrics(
+    tmp_path: Path, text: str | None, label: str, said: str
+) -> None:
+    path = tmp_path / "metrics.json"
+    if text is not None:
+        path.write_text(text, "utf-8")
+
+    def measured() -> TrueErrors:
+        return TrueErrors.measured(np.array([1.0, 2.0]), np.array([3.0, 1.0]), 0.0, path, label)
+
+    if said:
+        check_refused(measured, DataError, said)
+        return
+    found = measured()
+    assert (found.mse, found.mae, found.constant_mse) == (2.5, 1.5, 5.0)
+    assert (found.nonprivate_mse, found.nonprivate_mae, found.fitting) == (4.0, 1.5, {})
+    assert found.labels.tolist() == [3.0, 1.0]
+
+
 def test_metrics_of_several_labels_say_what_they_have_in_common_once() -> None:
     def scores(**changes: Any) -> Any:
         metrics = {"rows": 9, "epsilon": 1.0, "epoch": "e", "estimated_mse": 2.0, **changes}
@@ -424,6 +506,16 @@ def test_codes_that_were_asked_about_count_where_all_were() -> None:
         assert (~np.isnan(found.values)).tolist() == known
         assert found.ends == (0.0, 2.0)
         assert found.bias == 0
+        told = [SimpleNamespace(questioned=one) for one in asked]
+        events: Any = SimpleNamespace(problem=both)
+        assert _not_asked_about(events, codes, told).tolist() == known  # type: ignore[arg-type]
+    # labels 0 and 1 are told apart by the first release's two codes alone: .5 off in the second's
+    pair = FiniteChannel(points, np.array([0.5, 2.0]), randomized_response_rows(2, 2.0), [0, 0, 1])
+    merged = LabelProblem.from_channel(pair, np.ones(3))
+    found = Decoded.from_codes(
+        join_problems([part, merged], [2, 4]), np.array([0, 1, 3, 3, 4, 3]), [False, False]
+    )
+    assert found.bias == pytest.approx(math.sqrt(4 / 6 * (0.25 + 0.25) / 3))
     of_codes = means_of_codes(
         [(("a",), np.array([0, 1])), (("b",), np.array([2, 3, 4])), (("c",), np.array([5]))],
         Decoded(np.array([1.0, 3.0, 0.0, 2.0, np.nan, np.nan]), (0.0, 4.0), 0.5), "a",
@@ -443,9 +535,14 @@ def test_codes_that_were_asked_about_count_where_all_were() -> None:
 
 def test_a_group_that_varies_more_than_all_has_its_own_error() -> None:
     values = np.array([0.0, 8.0, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0])
-    wide, _ = means_of_codes(
-        [(("a",), np.array([0, 1])), (("b",), np.arange(2, 8))], Decoded(values, (-99, 99), 0.0)
+    wide, single, _ = means_of_codes(
+        [(("a",), np.array([0, 1])), (("b",), np.array([2])), (("c",), np.arange(3, 8))],
+        Decoded(values, (-99, 99), 0.0),
     )
-    half = stats.norm.isf(0.025 / 2) * 32**0.5 / 2**0.5
+    level = stats.norm.isf(0.025 / 3)
+    half = level * 32**0.5 / 2**0.5
     assert (wide.mean.low, wide.mean.high) == pytest.approx((4 - half, 4 + half))
+    assert single.mean.high == pytest.approx(4 + level * values.std(ddof=1))
+    (alone,) = means_of_codes([(("a",), np.array([0]))], Decoded(np.ones(1), (-9.0, 9.0), 0.0))
+    assert (alone.mean.low, alone.mean.high) == (-9.0, 9.0)  # one code shows no error
     assert wide.lift is None

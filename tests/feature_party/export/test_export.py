@@ -50,7 +50,7 @@ def table() -> pl.DataFrame:
             "gap": [None if u < 0.2 else u * u for u in rng.random(ROWS)],
             "member": rng.random(ROWS) < 0.5,
             "when": [
-                None if i % 9 == 4 else start + timedelta(minutes=997 * i) for i in range(ROWS)
+                None if i % 9 == 4 else start + timedelta(minutes=2011 * i) for i in range(ROWS)
             ],
             "day": [date(2024, 1, 1) + timedelta(days=i % 40) for i in range(ROWS)],
             "CustomerID": rng.integers(1, 6, ROWS).astype(float),
@@ -71,7 +71,8 @@ def untrained(
     channel = FiniteChannel(grid, grid, randomized_response_rows(30, 2.0))
     problem = LabelProblem.from_channel(channel, np.exp(-grid / 6), loss)
     support = Support.from_problem(problem)
-    encoder = Encoder.fit(table, stated=Stated.of({}, categorical=["flag"]), pieces=3)
+    flags = {"flag"} & {*table.columns}
+    encoder = Encoder.fit(table, stated=Stated.of({}, categorical=[*flags]), pieces=3)
     built = []
     for seed, (name, head) in enumerate(experts):
         objective = build_objective(name, problem, support, head)
@@ -125,7 +126,7 @@ def test_every_head_and_column_in_onnx_runtime(table: pl.DataFrame, tmp_path: Pa
     pytest.importorskip("onnxscript")
     heads = [head for head in HEAD_NAMES if head != "bernoulli"]  # which is for two labels
     model = untrained(table, [("likelihood", head) for head in heads])
-    exported = export_model(LabelModels({"y": model}), tmp_path / "model.onnx", sample=table)
+    exported = export_model(LabelModels({"y": model}), tmp_path / "model.onnx", "auto", table)
     assert exported.runtime == "ONNX Runtime"
     assert exported.rows == ROWS + probes(model.encoder).height
     assert exported.difference < 1e-6
@@ -155,6 +156,42 @@ def test_the_module_is_the_model(table: pl.DataFrame, objective: str, head: str,
             found = ServedModel(model).eval()(*inputs)
         names = "prediction", "probabilities"
         assert_alike({n: v.numpy() for n, v in zip(names, found, strict=False)}, model, rows)
+
+
+@pytest.mark.parametrize("kept", [["age", "gap", "when"], ["flag", "matmul"]])
+def test_the_module_of_one_kind_of_columns_is_the_model(
+    table: pl.DataFrame, kept: list[str]
+) -> None:
+    model = untrained(table.select(kept), [("likelihood", "gamma")])
+    for rows in (table, unusual(table), probes(model.encoder)):
+        inputs = [torch.as_tensor(c.values(rows)) for c in served_columns(model.encoder)]
+        with torch.no_grad():
+            points, laws = ServedModel(model).eval()(*inputs)
+        found = {"prediction": points.numpy(), "probabilities": laws.numpy()}
+        assert_alike(found, model, rows.select(kept))
+
+
+def test_a_mixture_of_all_heads_is_what_it_was_once_it_is_read(
+    table: pl.DataFrame, tmp_path: Path
+) -> None:
+    heads = [head for head in HEAD_NAMES if head != "bernoulli"]
+    model = untrained(table, [("likelihood", head) for head in heads])
+    model.save(tmp_path)
+    again = Model.load(tmp_path)
+    for rows in (table, unusual(table)):
+        asked = rows, 0.8, [0.3], [5.0]
+        frames = model.predict(*asked), again.predict(*asked)
+        assert frames[0].columns == frames[1].columns
+        for column in frames[0].columns:
+            np.testing.assert_allclose(frames[1][column], frames[0][column], rtol=1e-9)
+    assert [again.reaches(value) for value in (-0.1, 0.0, 28.9, 29.0)] == [
+        False, True, True, False,
+    ]  # fmt: skip
+    shorter = json.loads((tmp_path / "model.json").read_text("utf-8"))
+    shorter["adjustment"].pop()
+    (tmp_path / "model.json").write_text(json.dumps(shorter), "utf-8")
+    with pytest.raises(DataError, match="29 factors for 30 cells"):
+        Model.load(tmp_path)
 
 
 @pytest.mark.slow
@@ -211,13 +248,13 @@ def test_a_file_that_disagrees_is_not_left(
     monkeypatch.setattr(torch_module, "ServedModel", Off)
     (tmp_path / "model.pt2").write_text("an earlier one")
     with pytest.raises(DataError, match="would predict otherwise"):
-        export_model(LabelModels({"y": model}), tmp_path / "model.pt2")
+        export_model(LabelModels({"y": model}), tmp_path / "model.pt2", "auto", None)
     assert [path.read_text() for path in tmp_path.iterdir()] == ["an earlier one"]
 
 
 def test_formats_go_by_the_name() -> None:
-    assert export_format(Path("a.onnx")) == "onnx"
-    assert export_format(Path("a.PT2")) == "torch"
+    assert export_format(Path("a.onnx"), "auto") == "onnx"
+    assert export_format(Path("a.PT2"), "auto") == "torch"
     assert export_format(Path("a"), "torch") == "torch"
     for path, wanted in (("a.pt", "auto"), ("a.onnx", "tensorflow")):
         with pytest.raises(ConfigError, match=r"format"):
@@ -239,7 +276,7 @@ def test_no_name_of_a_column_or_a_label_is_executed(tmp_path: Path) -> None:
     table = pl.DataFrame({name: generator.normal(size=ROWS) for name in hostile})
     table = table.with_columns(flag=generator.random(ROWS) < 0.3)
     models = LabelModels({label: untrained(table, [("raw", "")]) for label in hostile[:2]})
-    exported = export_model(models, tmp_path / "model.pt2", sample=table)
+    exported = export_model(models, tmp_path / "model.pt2", "auto", table)
     facts = json.loads((tmp_path / "model.pt2.json").read_text("utf-8"))
     assert [column["name"] for column in facts["inputs"]] == [*hostile, "flag"]
     assert [label["name"] for label in facts["labels"]] == hostile[:2]
@@ -335,7 +372,7 @@ def test_one_cell_that_is_off_is_seen(
 
     def export(scale: float) -> None:
         monkeypatch.setattr(export_run, "_torch_runtime", lambda *a: lambda rows: run(rows, scale))
-        export_model(LabelModels({"y": model}), tmp_path / "model.pt2", sample=table)
+        export_model(LabelModels({"y": model}), tmp_path / "model.pt2", "auto", table)
 
     monkeypatch.setattr(export_run, "_program", lambda *a: None)
     monkeypatch.setattr(torch.export, "save", lambda program, path: Path(path).write_text("new"))

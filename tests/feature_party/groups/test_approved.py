@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,7 @@ import pytest
 from scipy import stats
 
 from labelveil.common.arrays import Floats
+from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.mechanisms.group_sums import (
     NO_GROUP,
@@ -22,6 +26,7 @@ from labelveil.common.mechanisms.group_sums import (
     PrivateSums,
 )
 from labelveil.feature_party.groups import asking, ridge_fit, scoring
+from labelveil.feature_party.groups import model as models
 from labelveil.feature_party.groups.asking import Expected, first_question, groups_of
 from labelveil.feature_party.groups.law import SumRows
 from labelveil.feature_party.groups.means import MeansQuestion
@@ -29,13 +34,17 @@ from labelveil.feature_party.groups.model import SumsModel, columns_of, encoder_
 from labelveil.feature_party.groups.ridge_fit import RidgeFit, _most_of_each
 from labelveil.feature_party.groups.score import Known
 from labelveil.feature_party.groups.scoring import ScoreQuestion
+from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.schema import NOTHING
 from tests.approved import approved
+from tests.feature_party.worlds import thresholds_channel
 
 torch = pytest.importorskip("torch")
 
 KEPT = Path(__file__).with_name("approved.json")
 LATTICE = Lattice(-3.0, 3.0, 511)
+SUMS = 42
+"""That are asked of the made-up events from which ridges are learned."""
 
 
 def answered(question: GroupQuestion, labels: Floats, epsilon: str = "1") -> PrivateSums:
@@ -153,6 +162,7 @@ def test_what_an_event_is_worth_is_fisher_information(epsilon: float) -> None:
         "unknown": asking.worth_of_code(epsilon, 0.7),
         "gain": [asking.gain_of_sums(epsilon, in_rounds=rounds) for rounds in (True, False)],
         "least": asking.gain_of_sums(1e-9, in_rounds=True),
+        "least of rounds": asking.gain_of_rounds(1e-9),
     })  # fmt: skip
 
 
@@ -209,7 +219,7 @@ def test_of_large_groups_as_many_are_taken_as_of_others(
     assert sum(min(size, found) for size in sizes) <= max(total, len(sizes))
 
 
-def learned() -> SumsModel:
+def learned(codes: bool = False) -> SumsModel:
     rng = np.random.default_rng(7)
     table = pl.DataFrame({"x": rng.normal(size=120), "z": rng.normal(size=120)})
     labels = (table["x"].to_numpy() * 0.8).clip(-3, 3)
@@ -220,17 +230,29 @@ def learned() -> SumsModel:
     expected = Expected(np.zeros((60, 1)), np.zeros((60, 1)), labels[60:] + 0.2, 0.3)
     second = expected.question(LATTICE, 8.0, np.random.default_rng(1))
     answers = [answered(first, labels[:60], "8"), answered(second, labels[60:], "8")]
-    return SumsModel.fit(table, answers, seed=3)
+    if not codes:
+        return SumsModel.fit(table, answers, seed=3)
+    channel = thresholds_channel(np.linspace(-3.0, 3.0, 13), 4.0)
+    places = np.rint((labels[:90] + 3) * 2).astype(np.int64)
+    sent = channel.sample(places, seeded_entropy(1).words("labels", 0, 90)).astype(np.int64)
+    problem = LabelProblem.from_channel(channel, np.ones(13))
+    rows = pl.concat([table[:60], table[:90]])
+    return SumsModel.fit(rows, answers[:1], codes=(problem, sent), seed=3)
 
 
-@pytest.fixture(scope="module")
-def steps() -> Any:
+@pytest.fixture(scope="module", autouse=True)
+def few_steps() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(ridge_fit, "STEPS", 6)
         patched.setattr(ridge_fit, "STEPS_AGAIN", 3)
         patched.setattr(ridge_fit, "FEATURES", 40)
-        patched.setattr("labelveil.feature_party.groups.model._ALONG", (0.5, 1.0))
-        yield learned()
+        patched.setattr(models, "_ALONG", (0.5, 1.0))
+        yield
+
+
+@pytest.fixture(scope="module")
+def steps(few_steps: None) -> SumsModel:
+    return learned()
 
 
 def test_ridges_are_learned_as_they_were(steps: SumsModel) -> None:
@@ -248,6 +270,85 @@ def test_ridges_are_learned_as_they_were(steps: SumsModel) -> None:
         KEPT, "ridges", {name: np.round(np.atleast_1d(value), 2) for name, value in said.items()}
     )
     assert steps.learned
+
+
+def test_some_events_of_each_group_stand_for_all_and_codes_count(
+    steps: SumsModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What either leads to is near what all events' sums do: labels rise by .8 with x."""
+    fresh = pl.DataFrame({"x": [-1.5, 0.0, 1.5], "z": [0.0, 0.0, 0.0]})
+    monkeypatch.setattr(ridge_fit, "_EVENTS", 70)
+    some = learned()
+    monkeypatch.setattr(ridge_fit, "_CELLS", 170)
+    fewer = learned()
+    monkeypatch.undo()
+    both = learned(codes=True)
+    found = [each.distributions(each.encoder.encode(fresh)).points for each in (some, fewer, both)]
+    told = steps.distributions(steps.encoder.encode(fresh)).points
+    assert (np.abs(np.stack(found) - told) < 0.5).all()
+    approved(KEPT, "some and codes", {"points": np.round(found, 2), "miss": round(both.miss, 2)})
+
+
+def stand_in(number: int, start: float, along: float, gains: dict[float, float]) -> Any:
+    """A fit whose gain hangs on its start alone."""
+    ridge = SimpleNamespace(gain=gains[start], number=number, along=along)
+    return SimpleNamespace(
+        constant_evidence=lambda: 7.0, misses=None, run=lambda constant, _: ridge
+    )
+
+
+@pytest.mark.parametrize(
+    ("gains", "tried", "best"),
+    [
+        ({1.0: 3.0, 0.3: 9.0}, [1.0], 3.0),
+        ({1.0: 2.9, 0.3: 2.95}, [1.0, 0.3], 2.95),
+        ({1.0: 2.9, 0.3: 1.0}, [1.0, 0.3], 2.9),
+    ],
+)
+def test_another_start_is_tried_where_the_first_finds_nothing(
+    gains: dict[float, float], tried: list[float], best: float
+) -> None:
+    starts: dict[int, list[float]] = {4: [], 5: []}
+
+    def fit(number: int, start: float, along: float) -> Any:
+        starts[number].append(start)
+        return stand_in(number, start, along, gains)
+
+    found = [ridge for ridge, _ in models._fit_ridges(fit, seed=2)]
+    assert [(ridge.number, ridge.along, ridge.gain) for ridge in found] == [
+        (4, 0.5, best), (5, 1.0, best),
+    ]  # fmt: skip
+    assert starts == {4: [1.0, *tried], 5: tried}  # the first says what a constant would, too
+
+
+@pytest.mark.parametrize("missing", [-1, 0, 1])
+def test_trees_take_so_many_sums_and_how_far_each_is_off(
+    missing: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Any] = []
+
+    def boost(inputs: Floats, data: SumRows, *others: Any) -> None:
+        given.append((data.sums.size, *others))
+        raise ConfigError("LightGBM cannot be loaded")
+
+    monkeypatch.setattr(models, "boost", boost)
+    monkeypatch.setattr(models, "_LEAST_SUMS", SUMS + missing)
+    seeds = property(lambda fit: np.full(SUMS, float(fit.draw.initial_seed())))
+    monkeypatch.setattr(RidgeFit, "misses", seeds)
+    with nullcontext() if missing > 0 else pytest.warns(UserWarning, match="LightGBM cannot be"):
+        model = learned()
+    assert model.boosted is None
+    assert len(given) == (missing <= 0)
+    for sums, points, deviation, seed, far in given:
+        assert (sums, seed, points.size) == (SUMS, 3, 120)
+        assert deviation == pytest.approx(model.weights @ [one.deviation for one in model.ridges])
+        assert far == pytest.approx(np.full(SUMS, model.weights @ [6, 7]))
+
+
+def test_codes_leave_no_room_for_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "_LEAST_SUMS", 0)
+    monkeypatch.setattr(models, "boost", None)
+    assert learned(codes=True).boosted is None
 
 
 def test_only_answers_of_these_rows_and_bounds_are_learned_from(steps: SumsModel) -> None:

@@ -14,9 +14,8 @@ import pytest
 import torch
 
 import labelveil as lv
-from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.errors import DataError
 from labelveil.common.mechanisms.group_sums import Lattice
-from labelveil.feature_party.groups import model as models
 from labelveil.feature_party.groups.asking import clusters
 from labelveil.feature_party.groups.boosting import Boosted, boost
 from labelveil.feature_party.groups.law import SumRows
@@ -80,8 +79,9 @@ def test_they_count_by_how_many_sums_there_are_and_are_saved(
     table = pl.DataFrame(X, schema=["a", "b", "c"])
     encoded = model.encoder.encode(table)
     ridges = replace(model, boosted=None).distributions(encoded).points
-    assert model.boosted is not None
-    trees = model.boosted.predict(columns_of(model.encoder, encoded))
+    kept = model.boosted
+    assert kept is not None
+    trees = kept.predict(columns_of(model.encoder, encoded))
     share = answer.sums.size / (answer.sums.size + 1_000)
     both = np.clip((1 - share) * ridges + share * trees, 0, 10)
     points = model.distributions(encoded).points
@@ -90,32 +90,11 @@ def test_they_count_by_how_many_sums_there_are_and_are_saved(
     SavedSums(model, SumsFacts((), ROWS, 5.0, "", 0, "id", "y")).save(tmp_path)
     again = SavedSums.load(tmp_path).predict(table)["prediction"].to_numpy()
     assert again == pytest.approx(points, rel=1e-12)
-
-
-@pytest.mark.slow
-def test_few_sums_teach_ridges_alone(
-    answer: lv.PrivateSums, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = pl.DataFrame(X, schema=["a", "b", "c"])
-    monkeypatch.setattr(models, "_LEAST_SUMS", answer.sums.size + 1)
-    assert SumsModel.fit(table, [answer]).boosted is None
-
-
-@pytest.mark.slow
-def test_without_lightgbm_ridges_predict_alone(
-    answer: lv.PrivateSums, model: SumsModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def missing(*_: object) -> None:
-        raise ConfigError("boosted trees are left out, LightGBM cannot be loaded")
-
-    monkeypatch.setattr(models, "boost", missing)
-    table = pl.DataFrame(X, schema=["a", "b", "c"])
-    with pytest.warns(UserWarning, match="LightGBM cannot be loaded"):
-        alone = SumsModel.fit(table, [answer])
-    encoded = model.encoder.encode(table)
-    assert alone.boosted is None
-    expected = replace(model, boosted=None).distributions(encoded).points
-    assert np.array_equal(alone.distributions(encoded).points, expected)
+    for all_of, alone in ((0.0, ridges), (1.0, trees)):
+        of_one = replace(model, boosted=Boosted(kept.trees, kept.constant, all_of))
+        SavedSums(of_one, SumsFacts((), ROWS, 5.0, "", 0, "id", "y")).save(tmp_path)
+        again = SavedSums.load(tmp_path).predict(table)["prediction"].to_numpy()
+        assert again == pytest.approx(np.clip(alone, 0, 10), rel=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -30,11 +30,18 @@ def likelihood(rows: CodeRows, channel: int, code: int, mean: float, deviation: 
 
 
 def test_a_code_counts_as_what_its_likelihood_says_nearby() -> None:
-    grid, rng = np.array([0.0, 1.0, 3.0, 4.0]), np.random.default_rng(6)
+    grid, rng = np.array([2.0, 3.0, 5.0, 6.0]), np.random.default_rng(6)
     channels = [rng.dirichlet(np.ones(outputs), 4) for outputs in (2, 3)]
-    rows = CodeRows(np.arange(5), np.arange(5), grid, channels, 2.0)
-    near, deviation, step = 1.5, 0.8, 1e-4  # a node: the 96th of 256 steps
+    rows = CodeRows(np.arange(5), np.arange(5), grid, channels, 4.0)
+    near, deviation, step = 3.5, 0.8, 1e-4  # a node: the 96th of 256 steps
     seen, variance, likelier = rows.seen(np.full(5, near), deviation)
+    for beyond, end in ((1.0, 2.0), (99.0, 6.0)):  # nothing is told nearer than at the last node
+        for found, at_end in zip(
+            rows.seen(np.full(5, beyond), deviation),
+            rows.seen(np.full(5, end), deviation),
+            strict=True,
+        ):
+            assert np.array_equal(found, at_end)
     for place, (channel, code) in enumerate([(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)]):
 
         def log(mean: float, code: int = code, channel: int = channel) -> float:

@@ -19,11 +19,12 @@ from labelveil.common.formats import SUMS_MODEL
 from labelveil.common.mechanisms.group_sums import Lattice, NoisySums
 from labelveil.feature_party.config.sections import FeaturePartyConfig
 from tests.effort import one_in
+from tests.refusals import check_refused
 
 pytest.importorskip("torch", reason="the features party needs torch")
 
 from labelveil.feature_party.groups.model import SumsModel
-from labelveil.feature_party.groups.saved import SavedSums, SumsFacts, is_of_sums
+from labelveil.feature_party.groups.saved import SavedSums, SumsFacts, is_of_sums, load_trained
 from labelveil.feature_party.groups.scoring import ScoreQuestion
 from labelveil.feature_party.model.several_labels import LabelModels
 
@@ -44,6 +45,11 @@ def test_it_predicts_and_asks_what_it_did(saved: SavedSums, tmp_path: Path) -> N
     again = SavedSums.load(tmp_path)
     assert (again.facts, again.key, [*again.by_label]) == (FACTS, "id", ["y"])
     assert is_of_sums(tmp_path)
+    trained = load_trained(tmp_path)
+    assert isinstance(trained, SavedSums)
+    assert (trained.sources, trained.has_distributions) == ((), False)
+    assert trained.for_source("") is trained
+    check_refused(lambda: trained.for_source("p"), ConfigError, "^source='p' must name .* alone")
     table = pl.DataFrame({"x": [0.1, None, 3.0], "kind": ["a", "b", "new"]})
     assert again.predict(table).equals(saved.predict(table))
     each = np.array([ridge.scales.double().numpy() ** 2 for ridge in saved.model.ridges])
@@ -116,7 +122,12 @@ def test_what_is_damaged_is_said_in_a_line(saved: SavedSums, tmp_path: Path) -> 
         with pytest.raises(DataError, match=said) as caught:
             SavedSums.load(tmp_path)
         assert str(caught.value).isprintable()
-    path.write_text(json.dumps(data))
+    first, *others = saved.model.ridges
+    nothing = replace(first, coefficients=first.coefficients * float("nan"))
+    for ridges in ((), (nothing, *others)):
+        replace(saved, model=replace(saved.model, ridges=ridges)).save(tmp_path)
+        check_refused(lambda: SavedSums.load(tmp_path), DataError, "is damaged")
+    saved.save(tmp_path)
     whole = weights.read_bytes()
     weights.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match="is damaged"):
@@ -127,7 +138,8 @@ def test_what_is_damaged_is_said_in_a_line(saved: SavedSums, tmp_path: Path) -> 
 def test_a_score_is_told_of_the_predictions_that_were_asked_about(miss: float) -> None:
     rng = np.random.default_rng(4)
     labels = rng.uniform(0, 10, 400)
-    points = np.clip(labels + rng.normal(0, miss, 400), 0, 10)
+    points = labels + rng.normal(0, miss, 400)  # some of them where no label is
+    assert points.min() < 0 < 10 < points.max()
     lattice = Lattice.between(0, 10)
     asked = ScoreQuestion.of(points, 5.0, lattice, 1.0, rng, miss)
     answer = lv.group_sums(labels, asked.question, epsilon=1)
@@ -135,6 +147,22 @@ def test_a_score_is_told_of_the_predictions_that_were_asked_about(miss: float) -
     assert again.score(answer) == asked.score(answer)
     with pytest.raises(DataError, match="about other predictions"):
         ScoreQuestion.asked(asked.question, points[::-1].copy(), 5.0, miss)
+
+
+def test_a_constant_is_compared_with_itself_and_asks_no_empty_group() -> None:
+    """All predictions lie on one level of offsets, and no difference weighs anything."""
+    lattice, places, points = Lattice(0, 10, 200), np.arange(400) // 2, np.full(400, 5.0)
+    asked = ScoreQuestion.of(points, 5.0, lattice, 4.0, np.random.default_rng(1))
+    assert asked.question.levels is None
+    noisy = NoisySums(asked.question, Fraction(4))
+    again = ScoreQuestion.asked(asked.question, points, 5.0, None)
+    score = again.score(lv.PrivateSums(noisy, asked.question.sums(places)))
+    assert score.r2.low < score.r2.value == 0 < score.r2.high
+    assert score.reference_mse.value == pytest.approx((places / 20).var(), rel=0.2)
+    everything = np.zeros(400, dtype=np.int64)
+    empty = lv.GroupQuestion(lattice, everything, np.array([200, 200]), np.array([100]), squares=2)
+    with pytest.raises(DataError, match="not the two sums of a score"):
+        ScoreQuestion.asked(empty, points, 5.0, None)
 
 
 @pytest.mark.parametrize(("miss", "kind"), [(0.05, "errors"), (3.0, "gain")])

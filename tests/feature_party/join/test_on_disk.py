@@ -20,7 +20,7 @@ from labelveil.common.engine.local import InProcess, Pool
 from labelveil.common.engine.task import Engine, EngineError, Secrets
 from labelveil.common.errors import DataError, ReleaseError
 from labelveil.common.files import exclusive
-from labelveil.common.release.folder import CODES_FILE, KEYS_FILE
+from labelveil.common.release.folder import CODES_FILE, KEYS_FILE, MANIFEST_FILE
 from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.join.matches import JoinInputs, MatchCounts, Party
 from labelveil.feature_party.join.on_disk import JoinSizes, join_to_shards
@@ -202,6 +202,12 @@ def test_refusals_leave_nothing(world: World, tmp_path: Path) -> None:
     refused(table.with_columns(event=None), DataError, "has .* missing values")
     refused(table.rename({"x": CODE}), DataError, "has a column 'privatized_label_code' already")
     keys, codes = ((release / name).read_bytes() for name in (KEYS_FILE, CODES_FILE))
+    manifest = world.release.manifest
+    other = manifest.population.model_copy(update={"digest": "0" * 64})
+    claimed = manifest.model_copy(update={"population": other})
+    (release / MANIFEST_FILE).write_bytes(claimed.to_bytes())
+    refused(table, ReleaseError, "do not give the manifest's population digest")
+    (release / MANIFEST_FILE).write_bytes(world.release.manifest_bytes)
     (release / CODES_FILE).write_bytes(codes[:-1] + bytes([codes[-1] ^ 1]))
     refused(table, ReleaseError, "do not match the manifest's digest")
     (release / CODES_FILE).write_bytes(codes[:-700])
@@ -211,6 +217,11 @@ def test_refusals_leave_nothing(world: World, tmp_path: Path) -> None:
 
 
 def test_neither_other_files_nor_another_join_are_harmed(world: World, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(DataError, match="holds other files than a join; set"):
+        _join(world, tmp_path, world.features)
+    assert (tmp_path / "out").read_text() == "mine"
+    (tmp_path / "out").unlink()
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").touch()
     with pytest.raises(DataError, match="holds other files than a join; set"):

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from labelveil.common.engine.shuffle import Exchange, Files
 from labelveil.common.engine.task import EngineError, Secrets
 from labelveil.common.errors import DataError, ReleaseError
+from labelveil.common.formats import JOIN
 from labelveil.common.release.event_keys import hash_keys
 from labelveil.common.release.table import write_release
 from labelveil.feature_party.join import on_disk
@@ -318,9 +319,10 @@ def test_shards_are_opened_as_they_were_written_and_no_others(world: World, tmp_
     path = out / "join.json"
     facts = json.loads(path.read_bytes())
     assert facts.keys() == {"format", "software", *(f.name for f in fields(joined))} - {"directory"}
-    for format_, made_again in ((None, True), ("labelveil-join/0", True), ("other/1", True)):
+    oldest = JOIN.oldest - 1
+    for format_ in (None, "labelveil-join/0", f"labelveil-join/{oldest}", "other/1"):
         path.write_text(json.dumps(facts | {"format": format_}))
-        assert (JoinedShards.open(out, content) is None) == made_again
+        assert JoinedShards.open(out, content) is None  # it is made again
     path.write_text(json.dumps(facts | {"format": "labelveil-join/99"}))
     with pytest.raises(DataError, match=r"set \[join\] directory to another folder, or update"):
         JoinedShards.open(out, content)

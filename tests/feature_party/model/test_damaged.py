@@ -72,6 +72,7 @@ def write(folder: Path, files: Files) -> Path:
         b'"labelveil-model/2"',
         b'{"format": "labelveil-models/1", "labels": []}',
         b'{"format": "labelveil-models/1", "labels": 7}',
+        b'{"format": "labelveil-models/1", "labels": [{"name": "a", "folder": "../model/amount"}]}',
         b"[" * 100_000,
         b"\xff\xfe",
         b"PK\x03\x04",
@@ -214,6 +215,14 @@ def test_a_vocabulary_longer_than_its_weights_is_refused(tmp_path: Path, whole: 
     refused(tmp_path, whole | {OF_LABEL: json.dumps(data).encode()})
     data["encoder"]["categorical"][0]["vocabulary"][-2:] = ["twice"] * 2
     refused(tmp_path, whole | {OF_LABEL: json.dumps(data).encode()})
+
+
+def test_without_networks_or_finite_predictions_it_is_refused(tmp_path: Path, whole: Files) -> None:
+    data = json.loads(whole[OF_LABEL])
+    none = {OF_LABEL: json.dumps({**data, "experts": []}).encode(), WEIGHTS: saved([])}
+    assert "no networks or trees" in refused(tmp_path, whole | none)
+    data["experts"][0]["weight"] = float("nan")
+    assert "it predicts nan" in refused(tmp_path, whole | {OF_LABEL: json.dumps(data).encode()})
 
 
 def test_few_rows_stand_for_no_number_of_probabilities(tmp_path: Path, whole: Files) -> None:

@@ -277,3 +277,26 @@ def test_columns_that_name_or_number_the_rows_are_left_out() -> None:
     assert "instant" in Encoder.fit(table, stated=Stated(numeric=("instant",))).columns
     kept = Encoder.from_json(json.loads(json.dumps(encoder.to_json())))
     assert kept == encoder
+
+
+@pytest.mark.parametrize("pieces", [0, 3])
+def test_a_number_that_most_rows_have_alike_is_scaled_by_all(pieces: int) -> None:
+    """Of two thirds and more of zeros the quartiles are one, and so are the cuts."""
+    table = pl.DataFrame(
+        {
+            "visits": [0.0] * 320 + [float(i) for i in range(1, 81)],
+            "paid": [None, 7.5] * 200,  # it says no more than whether it is there
+            "half": [i % 2 + 0.5 for i in range(400)],
+        }
+    )
+    encoder = Encoder.fit(table, pieces=pieces)
+    visits, paid, _ = encoder.numeric
+    deviation = float(np.std(table["visits"].to_numpy()))
+    assert (visits.middle, visits.spread) == (0.0, pytest.approx(deviation))
+    assert (paid.middle, paid.scale, paid.indicator) == (7.5, 1.0, True)
+    assert visits.edges == paid.edges == ()
+    numeric = encoder.encode(table).numeric
+    assert numeric[:, 0].mean() == pytest.approx(0, abs=1e-6)
+    assert numeric[:, 0].std() == pytest.approx(1, rel=1e-5)
+    assert numeric[:, 1].tolist() == [0.0] * 400
+    assert numeric[:, 2].tolist() == [1.0, 0.0] * 200

@@ -92,6 +92,8 @@ def test_the_fewer_labels_are_predicted_as_high_the_more_is_taken_off() -> None:
     assert (
         Reach.from_means(support, means, np.full(means.size, 3.0), 50.0) is None
     )  # or know nothing
+    low = np.linspace(0.1, 1.0, 64)  # nobody says that any label is above the prior's mean
+    assert Reach.from_means(support, low, low, 50.0) is None
 
 
 @pytest.mark.parametrize(
@@ -101,8 +103,11 @@ def test_the_fewer_labels_are_predicted_as_high_the_more_is_taken_off() -> None:
         (3.0, [1.0, 1.0], [0.1, 0.2], "do not ascend"),
         (3.0, [1.0, float("nan")], [0.1, 0.2], "do not ascend"),
         (3.0, [1.0], [0.1, 0.2], "with 2 shares"),
-        (3.0, [1.0], [1.5], "shares up to 1.5"),
+        (3.0, [1.0], [1.0 + 1e-9], "shares up to 1"),
+        (3.0, [1.0], [-1e-9], "shares up to -1e-09"),
         (float("nan"), [1.0], [0.5], "times as far as trees"),
+        (float("inf"), [1.0], [0.5], "times as far as trees"),
+        (1 - 1e-9, [1.0], [0.5], "times as far as trees"),
     ],
 )
 def test_a_damaged_one_is_refused(
@@ -110,6 +115,11 @@ def test_a_damaged_one_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         Reach.from_json(skewed(), {"times": times, "levels": levels, "shares": shares})
+
+
+def test_one_that_is_as_flat_as_may_be_is_read() -> None:
+    data = {"times": 1.0, "levels": [1.0, 2.0], "shares": [0.0, 1.0]}
+    assert Reach.from_json(skewed(), data).to_json() == data
 
 
 def baskets() -> pl.DataFrame:

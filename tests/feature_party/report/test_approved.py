@@ -47,7 +47,7 @@ from labelveil.feature_party.report import (
 )
 from labelveil.feature_party.report.inputs import ReleasedLabel
 from labelveil.feature_party.report.sums import SumsReport, write_sums_card, write_sums_report
-from labelveil.feature_party.report.words import privacy_statements
+from labelveil.feature_party.report.words import prior_cost, privacy_statements
 from tests.feature_party.report.conftest import EXPLAINED, MakeInputs
 
 APPROVED = Path(__file__).with_name("approved")
@@ -330,3 +330,108 @@ def test_several_labels_and_users_are_protected_together(make_inputs: MakeInputs
     assert "that differ in the labels of one user." in said["Neighbours"]
     assert "may well learn how pay depends on the features" in alone["Not protected"]
     assert "may well learn how each label depends on the features" in said["Not protected"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "sums", "said"),
+    [
+        ([False, False], 0, "one model of 2 epochs: errors are about all of them, pictures about"),
+        ([False, True], 0, "estimated from the 1,200 events that were sent without a question;"),
+        ([False, True], 900, None),
+        ([True, True], 0, "one model of 2 epochs"),
+        ([True, True, False], 0, "those of 1, 2 say little about them"),
+        ([False], 0, None),
+    ],
+)
+def test_which_events_errors_are_about_is_said(
+    make_inputs: MakeInputs, asked: list[bool], sums: int, said: str | None
+) -> None:
+    scores = make_inputs(facts={"warnings": ["Few events"]}).scores
+    manifests: Any = [
+        SimpleNamespace(epoch=str(number), questioned=questioned)
+        for number, questioned in enumerate(asked, start=1)
+    ]
+    problem = SimpleNamespace(by_release=lambda codes: [(None, None, codes)] * len(asked))
+    events: Any = SimpleNamespace(problem=problem)
+    told = replace(EXPLAINED, sums=sums)
+    few, *others = replace(scores, manifests=manifests, events=events, explained=told).warnings
+    assert few == "Few events"
+    assert len(others) == (said is not None)
+    assert said is None or said in others[0]
+
+
+EARLIER: Any = SimpleNamespace(
+    in_force=SimpleNamespace(epoch="2025-12", rows=6000), drifted=False, test=None
+)
+
+
+@pytest.mark.usefixtures("pictures")
+@pytest.mark.parametrize(
+    ("of_manifest", "of_prior", "said"),
+    [
+        ({"drift": EARLIER}, {}, "Labels of epoch 2025-12 paid ε = 0.114 for this histogram, with"),
+        ({}, {"noise": "public"}, "publicly known of the labels: nobody paid for it."),
+    ],
+)
+def test_a_page_says_who_paid_for_the_prior(
+    make_inputs: MakeInputs,
+    tmp_path: Path,
+    of_manifest: dict[str, Any],
+    of_prior: dict[str, Any],
+    said: str,
+) -> None:
+    inputs = make_inputs(simulated=False)
+    (prior,) = inputs.manifest.priors
+    changed = {"priors": [prior.model_copy(update=of_prior)], **of_manifest}
+    manifest = inputs.manifest.model_copy(update=changed)
+    write_report(tmp_path / "page.html", make_inputs(simulated=False, manifests=[manifest]))
+    text = " ".join(lines_of(tmp_path / "page.html").split())
+    assert said in text
+    assert prior_cost(manifest) in text
+
+
+def costing(*priors: dict[str, Any], **of_manifest: Any) -> Any:
+    """A manifest of which only that is known which its priors cost."""
+    plain = {"noisy": True, "public": False, "start": None, "scale": "8"}
+    known: dict[str, Any] = {
+        "drift": None, "test_guarantee": None, "prior_paid": True, "questioned": False,
+        "prior_guarantee": SimpleNamespace(epsilon=0.25),
+        "priors": [SimpleNamespace(**{**plain, **prior}) for prior in priors],
+    }  # fmt: skip
+    return SimpleNamespace(**{**known, **of_manifest})
+
+
+TESTED = SimpleNamespace(epsilon=0.05)
+LATER = SimpleNamespace(in_force=EARLIER.in_force, test=SimpleNamespace(session="s"))
+
+
+@pytest.mark.parametrize(
+    ("manifest", "said"),
+    [
+        (
+            costing({}, {"scale": "5/2"}),
+            "0.25 for noisy histograms with discrete Laplace noise of scale 8 and 2.5 on every",
+        ),
+        (
+            costing({"start": "1"}, test_guarantee=TESTED),
+            "0.05 for a test for drift, 0.25 for the noisy prior, which is a histogram, which"
+            " corrects a public one, with discrete Laplace noise of scale 8 on every",
+        ),
+        (costing({"noisy": False, "public": True}), "nothing for a prior, which was public before"),
+        (
+            costing({"noisy": False}, prior_paid=False),
+            "nothing for the histogram, which the randomized labels tell themselves",
+        ),
+        (
+            costing(prior_paid=False, questioned=True),
+            "nothing for a histogram: earlier rounds say what is expected of these",
+        ),
+        (
+            costing({}, prior_paid=False, drift=LATER),
+            "nothing for the prior, which epoch 2025-12's labels paid for (a test for drift is"
+            " charged to a session over all",
+        ),
+    ],
+)
+def test_what_a_prior_costs_is_told_with_all_that_was_paid(manifest: Any, said: str) -> None:
+    assert prior_cost(manifest).startswith(said)

@@ -304,7 +304,11 @@ def test_degenerate_predictions_still_make_a_page(make_inputs: MakeInputs) -> No
     ("truth", "title"),
     [
         ((8.0, 1.2, 7.7), "nothing was learned"),
+        ((7.7, 1.2, 7.7), "nothing was learned"),
         ((4.0, 1.2, 7.7, 4.1), "nothing was lost"),
+        ((4.1, 1.2, 7.7, 4.1), "nothing was lost"),
+        ((5.9, 1.2, 7.7, 4.1), "50% of what true labels teach about visits"),
+        ((3.85, 1.2, 7.7, 7.7), "50% of the variation in visits explained"),
         ((3.85, 1.2, 7.7), "50% of the variation in visits explained"),
     ],
 )
@@ -354,6 +358,9 @@ def test_where_the_tail_hides_the_whole_the_title_is_about_clipped_labels(
     assert (
         "About 35% of the variation in visits, clipped at 20, explained" in headline(inputs).title
     )
+    vague = Clipped(20.0, 0.04, replace(EXPLAINED, share=Measured(0.35, 0.0, 0.9)))
+    open_ = headline(make_inputs(simulated=False, explained=unknown, clipped=vague))
+    assert "Too few events to tell what was learned about visits, at" in open_.title
     assert "Of labels clipped at 20, which 4.0% exceed: R² 35%" in headline(inputs).sentences[-2]
 
 

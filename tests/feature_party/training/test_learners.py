@@ -115,7 +115,7 @@ def test_trees_are_exported(tmp_path: Path, name: str) -> None:
     data, _ = interaction()
     model = fitted(data, learner="trees")
     models = LabelModels({"y": model})
-    exported = export_model(models, tmp_path / name, sample=data.table.head(500))
+    exported = export_model(models, tmp_path / name, "auto", data.table.head(500))
     assert exported.rows > 500  # compared there with the model itself
 
 

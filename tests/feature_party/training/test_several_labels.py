@@ -118,7 +118,7 @@ def test_shards_hold_what_memory_holds(tmp_path: Path) -> None:
 def test_one_file_serves_all_labels(tmp_path: Path) -> None:
     run = stages(tmp_path, "joint", head="gaussian", learner="linear")
     models = run.train()
-    exported = export_model(models, tmp_path / "model.onnx", sample=None)
+    exported = export_model(models, tmp_path / "model.onnx", "auto", None)
     assert exported.difference < 1e-5
     assert exported.runtime
     import onnxruntime

@@ -231,7 +231,8 @@ class Events:
         sums = np.sum(self._work.run([Sums(part, strata) for part in self._ranges(1)]), axis=0)
         shares = []
         for rows, first, second in sums:
-            within = float(np.sum(second - first**2 / rows))
+            kept = rows > 0
+            within = float(np.sum(second[kept] - first[kept] ** 2 / rows[kept]))
             whole = float(second.sum() - first.sum() ** 2 / rows.sum())
             shares.append(1 - within / whole if whole > 0 else 0.0)
         return shares

@@ -50,8 +50,9 @@ def test_each_fold_is_predicted_by_those_who_left_it_out(learner: str, tmp_path:
 
     table, column = pl.read_parquet(world.features), model.encoder.numeric[0].name
     table.with_columns(pl.lit("many").alias(column)).write_parquet(world.features)
-    update = {"shards": str(tmp_path / "shards")}
-    streamed = config.model_copy(update={"training": config.training.model_copy(update=update)})
+    training = config.training.model_copy(update={"shards": str(tmp_path / "shards")})
+    join = config.join.model_copy(update={"directory": tmp_path / "joined"})
+    streamed = config.model_copy(update={"training": training, "join": join})
     for settings, cells in ((config, 800), (streamed, events.holdout.size)):
         with pytest.raises(
             DataError, match=rf"^column '{column}' holds no number in any of {cells} c"

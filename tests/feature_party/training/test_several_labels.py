@@ -27,9 +27,9 @@ ROWS = 1600
 PARTIES = {"north": 1, "south": 2}
 
 
-def stages(folder: Path, division: Division, **training: object) -> Stages:
+def stages(folder: Path, division: Division, rows: int = ROWS, **training: object) -> Stages:
     """All stages of a release of two labels, written to a folder."""
-    release, table, labels = two_labels(ROWS, division)
+    release, table, labels = two_labels(rows, division)
     release.write(folder / "release")
     table.write_parquet(folder / "features.parquet")
     truth = pl.DataFrame({"event": table["event"], **dict(zip(NAMES, labels.T, strict=True))})
@@ -155,9 +155,27 @@ def test_decoded_labels_are_a_file_each(tmp_path: Path) -> None:
         assert np.corrcoef(found["target"], found[name])[0, 1] > 0.2
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_what_is_about_one_label_says_so(tmp_path: Path) -> None:
-    run = stages(tmp_path, "split", learner="linear")
+    run = stages(tmp_path, "split", 500, learner="linear", epochs=1, checkpoint=False)
     models = run.train()
+    ideal = json.loads(run.train_on_truth(tmp_path / "ideal").read_text())
+    scores = run.evaluate(models, tmp_path / "ideal" / "metrics.json")
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    truth = pl.read_parquet(tmp_path / "truth.parquet")
+    for name, found, known in zip(NAMES, metrics["labels"], ideal["labels"], strict=True):
+        table = scores[name].events.held_out()[0].join(truth, "event", maintain_order="left")
+        missed = models.by_label[name].predict(table)["prediction"] - table[name]
+        assert (found["name"], known["name"]) == (name, name)
+        assert found["test_mse"] == pytest.approx((missed**2).mean())
+        assert found["nonprivate_mse"] == pytest.approx(known["test_mse"])
+        assert (tmp_path / f"report-{name}.html").is_file()
+    assert ideal["test_mse"] == ideal["labels"][0]["test_mse"] != ideal["labels"][1]["test_mse"]
+    page = (tmp_path / "report.html").read_text()
+    assert all(f"report-{name}.html" in page for name in NAMES)
+    warnings, lines = run.told(scores)
+    assert [line for line in lines if line.removesuffix(":") in NAMES] == [f"{n}:" for n in NAMES]
+    assert all(warning.startswith(("returned: ", "amount: ")) for warning in warnings)
     with pytest.raises(ConfigError, match="'squared' must be one of returned:squared"):
         run.evaluate(models, ask=["squared"])
     with pytest.raises(DataError, match="above=100 must be some label's value"):
@@ -168,7 +186,7 @@ def test_what_is_about_one_label_says_so(tmp_path: Path) -> None:
 
 
 def test_labels_may_have_any_name(tmp_path: Path) -> None:
-    models = [*stages(tmp_path, "split", learner="linear").train().by_label.values()]
+    models = [*stages(tmp_path, "split", 500, learner="linear").train().by_label.values()]
     with pytest.raises(DataError, match="two labels both predict a column 'y_probability'"):
         LabelModels(dict(zip(["y", "y_probability"], models, strict=True))).predict(
             tmp_path / "features.parquet"

@@ -207,9 +207,12 @@ def test_labels_are_taken_for_points_of_a_grid_of_whole_numbers_that_was_named(
         module.Judged, "from_evaluation", lambda *facts: judged.append(facts[-1]) or "judged"
     )
     monkeypatch.setattr(module, "ask_score", lambda *facts: given.append(facts))
-    assert rounds.stages.ask_score(rounds.models, rounds.kept) == b""
-    assert judged == [whole] * (whole is not None)
+    some = rounds.kept & (np.arange(rounds.kept.size) % 2 == 0)
+    for mine in (rounds.kept, some):
+        assert rounds.stages.ask_score(rounds.models, mine) == b""
+    assert judged == [whole, whole] * (whole is not None)
+    sizes = [points.size for _, points, *_ in given]
+    assert sizes == [rounds.kept.sum(), some.sum()] * (whole is not None)
     for of_codes, _, lattice, epsilon, seed in given:
         assert (of_codes, epsilon, seed) == ("judged", Fraction(3, 2), 4)
         assert (lattice.lower, lattice.upper) == (0.0, 4.0)
-    assert len(given) == len(judged)

@@ -183,6 +183,14 @@ def test_sums_about_them_tell_of_the_model_that_asked_and_of_no_other(
     assert "were asked about another model's predictions, or tell nothing" in said
 
 
+def test_where_all_that_is_held_out_was_in_a_round_codes_tell_alone(
+    rounds: Rounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nobody = np.zeros(rounds.kept.size, dtype=bool)
+    monkeypatch.setattr(module, "held_out", lambda config, rows: nobody)
+    assert rounds.stages._kept() is None
+
+
 @pytest.mark.parametrize(
     ("asked", "grid", "whole"),
     [

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -163,6 +163,8 @@ def test_sums_about_them_tell_of_the_model_that_asked_and_of_no_other(
     assert asked[0][1:] == (Lattice.between(0.0, 4.0), Fraction(9, 2), 4)
     answer = answered(question, rounds.truth[kept], Fraction(20))
     score_arrived[:] = [Sums(np.flatnonzero(kept), answer, "ab", 20.0)]
+    (codes,) = stages._judge(rounds.models).values()
+    stages._judged = {"amount": replace(codes, clipped=cast(Any, "of codes"))}
     (scores,) = stages.evaluate(rounds.models).values()
     assert len(calls) == 1  # what codes say was known
     assert (scores.kept, scores.kept_epsilon, scores.epsilon) == (kept.sum(), 20.0, 20.0)
@@ -171,7 +173,6 @@ def test_sums_about_them_tell_of_the_model_that_asked_and_of_no_other(
     explained = scores.explained
     assert explained.share.low < r2 < explained.share.high
     assert (explained.sums, explained.events, scores.clipped) == (kept.sum(), None, None)
-    (codes,) = stages._judge(rounds.models).values()
     assert explained.codes == codes.explained.share != explained.share
     assert capsys.readouterr().err == ""
     moved = SimpleNamespace(by_label={"amount": replace(model, adjustment=None, shrinkage=0.5)})

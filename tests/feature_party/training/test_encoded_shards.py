@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -18,6 +20,7 @@ from labelveil.feature_party import tables as streaming
 from labelveil.feature_party.commands.cli import app
 from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.join import on_disk as external_join
+from labelveil.feature_party.join.matches import JoinInputs, Party
 from labelveil.feature_party.learning.objectives import PointObjective, build_objective
 from labelveil.feature_party.model.encoding import Encoded, Encoder
 from labelveil.feature_party.model.facts import FitSettings
@@ -26,13 +29,15 @@ from labelveil.feature_party.pipeline.stages import Stages
 from labelveil.feature_party.schema import Stated
 from labelveil.feature_party.training import encoded_shards as shards
 from labelveil.feature_party.training import fitting
+from labelveil.feature_party.training import prepare as prepare_module
 from labelveil.feature_party.training.batches import MemoryParts, Rows
 from labelveil.feature_party.training.encoded_shards import RowStream, Shards, fit_encoder
 from labelveil.feature_party.training.fitting import Fitter
 from labelveil.feature_party.training.in_memory import Prepared
+from labelveil.feature_party.training.prepare import Preparation
 from labelveil.feature_party.training.streamed import PreparedShards
 from tests.feature_party.learn import prepare, train
-from tests.feature_party.worlds import World, build_world
+from tests.feature_party.worlds import SECRET, World, build_world
 
 CPU = torch.device("cpu")
 
@@ -265,6 +270,46 @@ def test_shards_need_a_file_a_folder_and_privatized_labels(world: World, tmp_pat
     settings = config(world, tmp_path, shards=str(tmp_path / "rows"), learner="linear")
     with pytest.raises(ConfigError, match="learner='linear' trains in memory alone"):
         train(prepare(world.directory, world.features, settings), settings)
+
+
+@pytest.mark.parametrize("in_rounds", [False, True])
+@pytest.mark.parametrize("most", [50, 1 << 20])
+def test_of_very_many_events_as_many_are_held_out_as_memory_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_rounds: bool, most: int
+) -> None:
+    """In rounds each event by itself, of all that may still come."""
+    world = build_world(tmp_path, rows=400)
+    table = pl.read_parquet(world.features)
+    more = table.with_columns(event=pl.col("event") + "more")
+    table = pl.concat([table, more])[::-1]
+    table.write_parquet(world.features)
+    monkeypatch.setattr(prepare_module, "MOST_HELD_OUT", most)
+    settings = config(world, tmp_path, shards=str(tmp_path / "rows"), holdout=0.5, seed=3)
+    inputs = JoinInputs((world.directory,), world.features, "event", (Party(SECRET),))
+    sections = settings.training, settings.join, settings.engine
+    (events,) = Preparation(inputs, *sections, in_rounds).events().values()
+    matched = np.flatnonzero(~table["event"].str.ends_with("more").to_numpy())
+    if in_rounds:
+        share = min(0.5, most / 800)
+        held = matched[np.random.default_rng(3).random(800)[matched] < share]
+        names = table["event"][held].to_list()
+        assert sorted(events.held_out()[0]["event"].to_list()) == sorted(names)
+    else:
+        assert events.holdout.size == min(200, most)
+    assert events.training_rows == 400 - events.holdout.size
+
+
+def test_a_worker_that_sees_no_shards_says_which_it_is(world: World, tmp_path: Path) -> None:
+    settings = config(world, tmp_path, shards=str(tmp_path / "rows"))
+    blind: Any = SimpleNamespace(first=False, rank=2, wait=lambda: None)
+    data = prepare(world.directory, world.features, settings)
+    with pytest.raises(DataError, match=r"worker 2 does not see the shards in .*rows; set .train"):
+        train(data, settings, workers=blind)
+    inputs = JoinInputs((world.directory,), world.features, "event", (Party(SECRET),))
+    elsewhere = settings.join.model_copy(update={"directory": tmp_path / "elsewhere"})
+    sections = settings.training, elsewhere, settings.engine
+    with pytest.raises(DataError, match=r"worker 2 does not see the join in .*elsewhere; set"):
+        Preparation(inputs, *sections, workers=blind).events()
 
 
 def stream_of(rows: int, at_once: int = 7) -> tuple[RowStream, Encoder, np.ndarray]:

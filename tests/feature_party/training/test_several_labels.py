@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,7 +24,7 @@ from labelveil.feature_party.training.prepare import Preparation
 from labelveil.feature_party.training.streamed import PreparedShards
 from tests.effort import one_in
 from tests.feature_party.two_labels import NAMES, Division, two_labels
-from tests.feature_party.worlds import SECRET
+from tests.feature_party.worlds import SECRET, build_world
 
 ROWS = 1600
 PARTIES = {"north": 1, "south": 2}
@@ -210,7 +213,7 @@ def test_several_labels_parties_release_each_label_on_its_own(
     tmp_path: Path, division: Division
 ) -> None:
     for name, seed in PARTIES.items():
-        release, table, _ = two_labels(ROWS, division, seed=seed)
+        release, table, _ = two_labels(500, division, seed=seed)
         release.write(tmp_path / name)
     section = FeaturePartyConfig.model_validate({"data": {"key": "event"}})
     table.write_parquet(tmp_path / "features.parquet")
@@ -224,5 +227,29 @@ def test_several_labels_parties_release_each_label_on_its_own(
         return
     found = Preparation(inputs, *sections).events()
     assert [*found] == [*NAMES]
+    digests = [
+        hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest() for folder in folders
+    ]
+
+    def joined(releases: Sequence[Path], names: Sequence[str]) -> Any:
+        parties = tuple(Party(SECRET, name) for name in names)
+        own = JoinInputs(tuple(releases), tmp_path / "features.parquet", "event", parties)
+        return Preparation(own, *sections).events()
+
+    # what releases say of whom counts where they are several
+    for names, facts in ((PARTIES, [*digests, *PARTIES]), (("one", "one"), digests)):
+        whose = hashlib.sha256("".join(facts).encode()).hexdigest()
+        assert {each.release_id for each in joined(folders, [*names]).values()} == {whose}
+    alone = joined(folders[1:], ["south"])
+    assert {each.release_id for each in alone.values()} == {digests[1]}
+    with pytest.raises(DataError, match="one release stands twice among those to learn from"):
+        joined((folders[0], folders[0]), ["one", "one"])
+    other = build_world(tmp_path / "other", rows=500)
+    for releases, said in (
+        ((folders[0], other.directory), "of the labels returned, amount and of amount cannot"),
+        ((other.directory, folders[0]), "of the labels amount and of returned, amount cannot"),
+    ):
+        with pytest.raises(DataError, match=said):
+            joined(releases, ["one", "one"])
     for events in found.values():
         assert [one.name for one in events.problem.sources] == [*PARTIES]

@@ -149,6 +149,8 @@ def test_decoded_labels_are_a_file_each(tmp_path: Path) -> None:
         ],
     )
     assert done.exit_code == 0, done.output
+    files = [document["labels"] for document in json.loads(done.stdout)]
+    assert files == [str(tmp_path / f"labels-{name}.csv") for name in NAMES]
     truth = pl.read_parquet(tmp_path / "truth.parquet")
     for name in NAMES:
         found = pl.read_csv(tmp_path / f"labels-{name}.csv").join(truth, on="event")

@@ -42,7 +42,7 @@ from labelveil.feature_party.pipeline.sums import SumStages, question_bits
 from labelveil.feature_party.pipeline.transfer import Transfer, kept_in, read_kept
 from labelveil.feature_party.training.fitting import EpochRecord
 from tests.common.release.releases import make_release
-from tests.feature_party.worlds import SECRET, World
+from tests.feature_party.worlds import SECRET, World, build_world
 
 
 def configured(world: World, folder: Path, **more: Any) -> FeaturePartyConfig:
@@ -484,6 +484,31 @@ def test_means_by_a_column_are_of_the_matched_events(world: World, tmp_path: Pat
         means_by(configured(world, tmp_path), ["event"], None, quiet=True)
 
 
+def test_means_of_several_labels_parties_are_each_ones_own(tmp_path: Path) -> None:
+    """Of its own events, at its own ε, between its own labels."""
+    worlds, releases = dict[str, World](), tmp_path / "releases"
+    releases.mkdir()
+    for name, rows, epsilon, seed in (("a", 600, 4.0, 1), ("b", 500, 2.0, 2)):
+        (tmp_path / name).mkdir()
+        worlds[name] = build_world(tmp_path / name, rows=rows, epsilon=epsilon, seed=seed)
+        worlds[name].directory.rename(releases / name)
+    parties = [{"name": name, "data_set": name} for name in worlds]
+    config = configured(
+        worlds["a"], tmp_path, labels_party=parties, release={"directory": releases}
+    )
+    shops = pl.read_parquet(worlds["a"].features)
+    found = means_by(config, ["shop"], None, quiet=True)
+    assert [(each.label, each.epsilon) for each in found] == [("a", 4.5), ("b", 2.5)]
+    for each, (name, world), rows in zip(found, worlds.items(), (600, 500), strict=True):
+        assert each.matches is not None
+        assert (each.matches.matched, each.lines[-1]) == (rows, f"{name}:")
+        own = shops.join(pl.read_parquet(world.truth), on="event")
+        true = dict(own.group_by("shop").agg(pl.col("amount").mean()).iter_rows())
+        assert sum(mean.events for mean in each.means) == rows
+        for mean in each.means:
+            assert mean.mean.low < true[mean.values[0]] < mean.mean.high
+
+
 def test_true_labels_are_matched_and_completed() -> None:
     ends = 0.0, 4.0
     keys = pl.Series("event", ["b", "a", "c", "d", "e"])
@@ -521,6 +546,17 @@ def test_sums_are_learned_from_where_they_are_asked_for_or_there(
     monkeypatch.setattr(module, lambda data: SimpleNamespace(sums=object()))
     assert learns_from_sums(config)
     assert not learns_from_sums(configured(world, tmp_path, release={"directory": tmp_path / "no"}))
+    # of several releases all are of sums, as far as they are here
+    days = {"directory": tmp_path / "days"}
+    several = configured(world, tmp_path, release=days, labels_party={"epochs": ["1", "2", "3"]})
+    for name in ("1", "2"):
+        (tmp_path / "days" / name).mkdir(parents=True)
+        (tmp_path / "days" / name / "manifest.json").touch()
+    for kinds, sums in (({"1": 1, "2": 1}, True), ({"1": 1, "2": None}, False)):
+        monkeypatch.setattr(
+            module, lambda path, kinds=kinds: SimpleNamespace(sums=kinds[path.name])
+        )
+        assert learns_from_sums(several) == sums
     stages = SumStages(asking)
     stages.check_kept(100, 20)
     with pytest.raises(

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
+import warnings
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import polars as pl
 import pytest
 
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.mechanisms.group_sums import (
+    NO_GROUP,
     GroupQuestion,
     Lattice,
     NoisySums,
     PrivateSums,
 )
+from labelveil.common.release.event_keys import secret_check
 from labelveil.common.release.question import decode_question, encode_question
 from labelveil.common.release.sections import LabelSection
 from labelveil.feature_party.evaluation.explained import Explained
@@ -22,7 +29,8 @@ from labelveil.feature_party.evaluation.intervals import Estimate, Measured
 from labelveil.feature_party.evaluation.spread import Spread
 from labelveil.feature_party.groups.score import Known
 from labelveil.feature_party.learning.problem import LabelProblem, Leg
-from labelveil.feature_party.pipeline.score import Judged, ask_score, lattice_of, read_score
+from labelveil.feature_party.pipeline import score as module
+from labelveil.feature_party.pipeline.score import Judged, Sums, ask_score, lattice_of, read_score
 from tests.effort import one_in
 
 LATTICE = Lattice(-3.0, 3.0, 511)
@@ -107,6 +115,42 @@ def test_what_codes_tell_of_a_constant_has_room_for_labels_between_points(
     assert judged.known.error == pytest.approx(np.hypot(0.5, added / 2))
     assert judged.miss == pytest.approx(np.sqrt(value * missed))
     assert judged.half_width == pytest.approx(half)
+
+
+@pytest.mark.parametrize(("hashed_with", "taken"), [("new", "new"), ("old", "old"), ("", "new")])
+def test_sums_are_read_by_the_secret_that_they_were_hashed_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hashed_with: str, taken: str
+) -> None:
+    secrets = {name: bytes([number] * 32) for number, name in enumerate(("new", "old", ""))}
+    paths = [tmp_path / name for name in ("new", "old")]
+    for path in paths:
+        path.write_text(secrets[path.name].hex())
+        path.chmod(0o600)
+    check = secret_check(secrets[hashed_with]).hex()
+    manifest = SimpleNamespace(
+        population=SimpleNamespace(secret_check=check),
+        sums=SimpleNamespace(spent=SimpleNamespace(exact_epsilon=Fraction(3, 2))),
+    )
+    question = SimpleNamespace(groups=np.array([NO_GROUP, 0, NO_GROUP, 1]), squares=2)
+    read: list[Path] = []
+
+    def read_sums(folder: Path, keys: pl.Series, secret: Path) -> SimpleNamespace:
+        read.append(secret)
+        warnings.warn("it was withdrawn", stacklevel=1)  # which was said before
+        return SimpleNamespace(question=question)
+
+    monkeypatch.setattr(module, "manifest_in", lambda folder: manifest)
+    monkeypatch.setattr(module, "read_manifest", lambda folder: b"its bytes")
+    monkeypatch.setattr(module, "read_sums", read_sums)
+    monkeypatch.setattr(module, "about", lambda answer, rows: answer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = Sums.read(tmp_path, pl.Series(["a", "b", "c", "d"]), paths)
+    assert read == [tmp_path / taken]
+    assert (found.rows.tolist(), found.epsilon, found.scores) == ([1, 3], 1.5, True)
+    assert found.digest == hashlib.sha256(b"its bytes").hexdigest()
+    question.squares = 0
+    assert not found.scores
 
 
 @pytest.mark.parametrize(

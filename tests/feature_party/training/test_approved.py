@@ -17,6 +17,7 @@ from labelveil.feature_party.config.sections import DataSection, FeaturePartyCon
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.model.facts import FitSettings
 from labelveil.feature_party.model.network import Ensemble, NetworkShape
+from labelveil.feature_party.model.trees import Trees
 from labelveil.feature_party.training import run
 from labelveil.feature_party.training.batches import BatchPlan, group_size
 from labelveil.feature_party.training.events import TrainingSetup
@@ -311,7 +312,7 @@ def test_models_are_trained_as_approved(learner: str) -> None:
     })  # fmt: skip
 
 
-def test_all_that_may_do_well_is_mixed_as_approved() -> None:
+def test_all_that_may_do_well_is_mixed_as_approved(monkeypatch: pytest.MonkeyPatch) -> None:
     section = TrainingSection(ensemble=2, epochs=2, hidden=[4], checkpoint=False)
     model = run.train(events(), TrainingSetup(section, DataSection()))
     facts = model.facts
@@ -320,7 +321,18 @@ def test_all_that_may_do_well_is_mixed_as_approved() -> None:
     ended: list[str] = []  # trees of one size
     setup = TrainingSetup(section, DataSection(), asks=True)
     setup = replace(setup, on_epoch=lambda of, record: ended.extend([of] * bool(record.ended)))
-    assert run.train(events(), setup).facts.heads.keys() == facts.heads.keys()
+    monkeypatch.setattr(run.Reach, "from_means", lambda *given: given)
+    limited = run.train(events(), setup)
+    assert limited.facts.heads.keys() == facts.heads.keys()
+    # trees that learn means alone limit all others' and come last, whatever their share is
+    given: Any = limited.reach
+    assert given[0] is limited.support
+    assert given[1].shape == given[2].shape
+    assert given[3] == pytest.approx(400 * limited.problem.informativeness)
+    heads = [(expert.objective.head, type(expert.learned)) for expert in limited.experts]
+    assert heads[-1] == ("mean", Trees)
+    assert ("mean", Trees) not in heads[:-1]
+    assert sum(expert.weight for expert in limited.experts) == pytest.approx(1)
     trees = [name for name in ended if "trees" in name]
     assert trees == ["likelihood-trees-gaussian", "likelihood-trees-mean"]
     approved(KEPT, "trained all", {

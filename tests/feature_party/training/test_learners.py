@@ -599,6 +599,9 @@ def test_what_is_behind_on_a_part_of_the_rows_is_not_trained_in_full(
         return plain(*given)
 
     by_likelihood = Stack.by_likelihood
+    monkeypatch.setattr(Gain, "likely", False)  # a large lead may be chance
+    worth = run._WORTH
+    monkeypatch.setattr(run, "_WORTH", -1e9)
     monkeypatch.setattr(Stack, "by_likelihood", stacked_plain)
     monkeypatch.setattr(run, "Fitter", fitter)
     model = train(data, config, on_epoch=lambda what, record: ended.update({what: record.ended}))
@@ -614,6 +617,7 @@ def test_what_is_behind_on_a_part_of_the_rows_is_not_trained_in_full(
     assert model.facts.heads["softmax"].weight == 0
 
     monkeypatch.setattr(Gain, "likely", True)
+    monkeypatch.setattr(run, "_WORTH", worth)
     ended.clear()
     train(data, config, on_epoch=lambda what, record: ended.update({what: record.ended}))
     assert "likelihood-prior-tilt+softmax" not in ended  # a lead that is certain is too small

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -15,6 +15,7 @@ from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
 from labelveil.feature_party.config.sections import DataSection, FeaturePartyConfig, TrainingSection
 from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.model.encoding import Encoded
 from labelveil.feature_party.model.facts import FitSettings
 from labelveil.feature_party.model.network import Ensemble, NetworkShape
 from labelveil.feature_party.model.trees import Trees
@@ -22,6 +23,7 @@ from labelveil.feature_party.training import run
 from labelveil.feature_party.training.batches import BatchPlan, group_size
 from labelveil.feature_party.training.events import TrainingSetup
 from labelveil.feature_party.training.fitting import EpochRecord, Fit, _learning_rate, out_of_reach
+from labelveil.feature_party.training.folds import FoldedRows
 from labelveil.feature_party.training.holdout import deal_holdout, draw_holdout
 from labelveil.feature_party.training.in_memory import Prepared
 from labelveil.feature_party.training.mixture import MEAN, OF_MEANS, Candidate, Mixture, Trained
@@ -271,6 +273,21 @@ def test_networks_that_were_trained_apart_are_one_ensemble() -> None:
     for one, other in ((first, fitted([1.0])), (fitted([1.0]), first)):
         with pytest.raises(TypeError, match="only networks have members that are trained apart"):
             one.followed_by(other)
+
+
+@pytest.mark.parametrize(
+    ("rows", "sizes"),
+    [(23, [4, 4, 4, 4, 3]), (22, [5, 5, 4, 4]), (9, [5]), (5, [1]), (4, [])],
+)
+def test_rows_that_no_model_leaves_out_make_up_folds_about_as_large(
+    rows: int, sizes: list[int]
+) -> None:
+    inputs = Encoded(np.zeros((rows, 1), np.float32), np.zeros((rows, 0), np.int32))
+    nothing = np.zeros(rows)
+    folds = np.array([[3, 0, 1, 2]])
+    found = FoldedRows(cast(Any, None), inputs, nothing, nothing, folds, 0).fold_of
+    assert np.flatnonzero(found == 0).tolist() == [0, 1, 2, 3]
+    assert np.bincount(found)[1:].tolist() == sizes
 
 
 def events() -> Prepared:

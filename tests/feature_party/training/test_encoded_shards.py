@@ -391,6 +391,11 @@ def test_shards_that_are_not_what_was_written_are_refused(tmp_path: Path) -> Non
     with pytest.raises(DataError, match=rf"holds {sizes[0]} rows, not {100 - sizes[0]}; remove"):
         Shards.open(tmp_path, "content")
     first.write_bytes(kept)
+    second.write_bytes(second.read_bytes()[:-20])
+    for _ in range(2):
+        with pytest.raises(DataError, match=rf"{second} is missing or damaged; remove {tmp_path}"):
+            Shards.open(tmp_path, "content")
+        second.unlink(missing_ok=True)
     manifest = tmp_path / shards.ENCODED_MANIFEST
     whole = json.loads(manifest.read_text())
     for wrong in ("{", "[]", json.dumps({"content": "content"}), json.dumps(whole | {"sizes": 3})):

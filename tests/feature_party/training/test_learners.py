@@ -24,6 +24,7 @@ from labelveil.common.randomizers.knots import interpolation
 from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.evaluation.unseen import unseen
 from labelveil.feature_party.export.run import export_model
+from labelveil.feature_party.join.matches import MatchCounts
 from labelveil.feature_party.learning.law_table import LawTable
 from labelveil.feature_party.learning.mixing import Gain
 from labelveil.feature_party.learning.objectives import LikelihoodObjective
@@ -478,15 +479,16 @@ def test_every_learner_takes_part_where_a_fold_is_left_out() -> None:
     assert np.allclose(found.distributions.sum(axis=1), 1)
 
 
-@pytest.mark.slow
 def test_networks_go_on_where_lightgbm_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing() -> None:
-        raise ConfigError("boosted trees are left out: no libgomp; install libgomp1")
-
-    monkeypatch.setattr("labelveil.feature_party.training.trees.lightgbm", missing)
-    data, _ = interaction()
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    monkeypatch.setattr(trees, "lightgbm", trees.lightgbm.__wrapped__)
+    data, _ = interaction(300)
+    data = replace(data, matches=MatchCounts(300, 300, 100))
     model = fitted(data, epochs=1)
-    assert "install libgomp1" in model.facts.warnings[0]
+    warned = "\n".join(model.facts.warnings)
+    assert warned.count("boosted trees are left out, LightGBM cannot be loaded (") == 1
+    assert "install the system's OpenMP library, on Debian and Ubuntu libgomp1" in warned
+    assert "only 100 events match" in warned
     assert not any(name.startswith("trees") for name in model.facts.heads)
     with pytest.raises(ConfigError, match="libgomp1"):
         fitted(data, learner="trees")

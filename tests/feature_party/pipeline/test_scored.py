@@ -180,6 +180,15 @@ def test_sums_about_them_tell_of_the_model_that_asked_and_of_no_other(
     (other,) = again.evaluate(moved).values()  # type: ignore[arg-type]
     assert (other.explained.sums, other.kept) == (0, kept.sum())
     assert other.kept_epsilon == 20.0  # they were answered
+
+    def anew(*given: Any, label: str) -> None:
+        raise KeyboardInterrupt(*given[-2:])
+
+    monkeypatch.setattr(module, "score", anew)
+    for wanted in ((None, ["shop"]), (Path("ideal"), [])):  # of which nothing is known yet
+        with pytest.raises(KeyboardInterrupt) as caught:
+            stages.evaluate(rounds.models, wanted[0], by=wanted[1])
+        assert caught.value.args == wanted
     said = " ".join(capsys.readouterr().err.split())
     assert "were asked about another model's predictions, or tell nothing" in said
 

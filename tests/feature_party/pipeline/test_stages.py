@@ -316,6 +316,43 @@ def test_of_several_workers_the_first_saves_and_says_what_was_learned(
     assert "x is a number" not in said(capsys)
 
 
+def test_rows_that_were_trained_on_are_told_where_they_are_known(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        learning, "predict", lambda config, model, *, quiet, trained: (model, quiet, trained)
+    )
+    labels = prepared()
+    for known, told in ((None, None), (labels, labels["y0"].trained)):
+        stages: Any = Learning(configured(world, tmp_path), quiet=True, _labels=known)
+        assert stages.predict("model") == stages.predicted == ("model", True, told)
+        assert stages.timings.keys() == {"predict"}
+
+
+@pytest.mark.parametrize("sources", [{}, {"north": "of north", "south": "of south"}])
+def test_each_labels_party_has_a_page_and_one_is_about_all(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sources: dict[str, str]
+) -> None:
+    drift = [ColumnDrift("x", "number", (0.1, 0.4), (0.0, 0.0), (0.0, 0.0), 0.2)]
+    written: list[Any] = []
+    monkeypatch.setattr(
+        stages_module,
+        "write_report",
+        lambda page, given: written.append((page.name, given.scores, given.drift)),
+    )
+    monkeypatch.setattr(
+        stages_module, "write_overview", lambda page, scores, pages: written.append(page.name)
+    )
+    stages = Stages(configured(world, tmp_path))
+    scores: Any = SimpleNamespace(sources=sources)
+    for predicted, shown in ((None, ()), (SimpleNamespace(drift=drift), drift)):
+        stages.predicted = predicted  # type: ignore[assignment]
+        written.clear()
+        stages._write_report(scores, tmp_path / "r.html")
+        own = [(f"r-{name}.html", found, shown) for name, found in sources.items()]
+        assert written == ([*own, "r.html"] if sources else [("r.html", scores, shown)])
+
+
 def test_poor_matches_are_warned_of(
     world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -392,6 +392,16 @@ def test_what_is_held_out_of_true_labels_teaches_nothing(
     assert found[0]["test_mse"] != pytest.approx(found[1]["test_mse"])
 
 
+def test_true_labels_are_called_as_in_the_release_by_default(
+    beside: tuple[SumStages, np.ndarray[Any, Any]], tmp_path: Path
+) -> None:
+    stages, labels = beside
+    table = pl.read_parquet(tmp_path / "truth.parquet").with_columns(other=1.0)
+    table.rename({"paid": "y"}).write_parquet(tmp_path / "called.parquet")
+    truth = TrueLabels(true_labels=tmp_path / "called.parquet")
+    assert replace(stages, truth=truth)._truth().tolist() == labels.tolist()
+
+
 def test_true_labels_tell_nothing_of_events_that_were_all_learned_from(
     beside: tuple[SumStages, np.ndarray[Any, Any]],
 ) -> None:

@@ -19,6 +19,7 @@ from labelveil.feature_party.config.sections import FeaturePartyConfig, TrueLabe
 from labelveil.feature_party.export.run import export_model
 from labelveil.feature_party.join.matches import JoinInputs, Party
 from labelveil.feature_party.model.several_labels import LabelModels
+from labelveil.feature_party.pipeline.means import means_by
 from labelveil.feature_party.pipeline.stages import Stages
 from labelveil.feature_party.training.prepare import Preparation
 from labelveil.feature_party.training.streamed import PreparedShards
@@ -149,6 +150,9 @@ def test_decoded_labels_are_a_file_each(tmp_path: Path) -> None:
         ],
     )
     assert done.exit_code == 0, done.output
+    means = means_by(run.config, ["size"], None, quiet=True)
+    assert [(each.label, each.lines[-1]) for each in means] == [(n, f"{n}:") for n in NAMES]
+    assert [each.matches == means[0].matches for each in means] == [True, True]
     files = [document["labels"] for document in json.loads(done.stdout)]
     assert files == [str(tmp_path / f"labels-{name}.csv") for name in NAMES]
     truth = pl.read_parquet(tmp_path / "truth.parquet")

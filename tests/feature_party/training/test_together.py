@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from labelveil.feature_party.model.encoding import Encoded
 from labelveil.feature_party.model.facts import FitSettings
 from labelveil.feature_party.model.network import NetworkShape
 from labelveil.feature_party.training import distributed, fitting
+from labelveil.feature_party.training.batches import MemoryParts
 from labelveil.feature_party.training.distributed import Distributed, joined_workers
 from labelveil.feature_party.training.fitting import Fit, Fitter
 from labelveil.feature_party.training.optimizers import Optimizer
@@ -244,3 +246,67 @@ def test_a_process_alone_joins_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with joined_workers("auto") as workers:
         assert workers is ALONE
+
+
+SETTINGS = FitSettings(2, 2, 8, 0.1, "adamw", 0.01, (3,), 0.0, 0.25, 9, 1)
+OTHERS: dict[str, Any] = {"members": 4, "optimizer": "rmsprop", "hidden": (4,)}
+"""Another value of each setting: of the others a larger one."""
+
+
+class Given(NamedTuple):
+    """What a training is of."""
+
+    settings: FitSettings = SETTINGS
+    raised: tuple[str, int] = ("", 0)  # one value of the rows
+    name: str = "raw"
+    members: range = range(2)
+
+    def epochs(self, checkpoint: Path) -> list[int]:
+        """Epochs that are trained, beginning with what a checkpoint has."""
+        rng, settings = np.random.default_rng(1), self.settings
+        rows = {
+            "numbers": rng.normal(size=(30, 2)).astype(np.float32),
+            "categories": rng.integers(0, 3, (30, 1)).astype(np.int32),
+            "targets": rng.normal(size=30).astype(np.float32),
+        }
+        if self.raised[0]:
+            rows[self.raised[0]].flat[self.raised[1]] += 1
+        objective = PointObjective(self.name, "squared", np.zeros(0), 0.0, 1.0, 0.0, 1.0)
+        inputs = Encoded(rows["numbers"], rows["categories"])
+        parts = MemoryParts(inputs, torch.as_tensor(rows["targets"]), CPU)
+        shape = NetworkShape(2, (4,), settings.hidden, 1, len(self.members))
+        fitter = Fitter(
+            objective, parts, shape, settings, CPU, first=self.members.start
+        )  # fmt: skip
+        found: list[int] = []
+        fitter.run(lambda record: found.append(record.epoch), checkpoint)
+        return found
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        *(
+            Given(
+                replace(SETTINGS, **{name: OTHERS.get(name, 2 * value or 0.5)}),
+                members=range(4 if name == "members" else 2),
+            )
+            for name, value in vars(SETTINGS).items()
+        ),
+        *(
+            Given(raised=(name, at))
+            for name in ("numbers", "categories", "targets")
+            for at in (0, 29)
+        ),
+        Given(name="true"),
+        Given(replace(SETTINGS, members=4), members=range(2, 4)),
+    ],
+)
+def test_a_checkpoint_is_taken_up_by_the_very_same_training_alone(
+    tmp_path: Path, other: Given
+) -> None:
+    first = Given(replace(SETTINGS, members=4)) if other.members.start else Given()
+    epochs = [*range(1, other.settings.epochs + 1)]
+    assert first.epochs(tmp_path / "kept.pt") == [1, 2]
+    assert first.epochs(tmp_path / "kept.pt") == []
+    assert other.epochs(tmp_path / "kept.pt") == epochs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,6 +33,7 @@ from labelveil.feature_party.training import fitting
 from labelveil.feature_party.training import prepare as prepare_module
 from labelveil.feature_party.training.batches import MemoryParts, Rows
 from labelveil.feature_party.training.encoded_shards import RowStream, Shards, fit_encoder
+from labelveil.feature_party.training.events import TrainingSetup
 from labelveil.feature_party.training.fitting import Fitter
 from labelveil.feature_party.training.in_memory import Prepared
 from labelveil.feature_party.training.prepare import Preparation
@@ -223,7 +225,6 @@ def test_auto_streams_what_is_too_large_and_removes_its_shards(
     assert not (tmp_path / "model" / "amount" / "shards").exists()
 
 
-@pytest.mark.slow
 def test_shards_are_used_again_only_for_the_same_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,23 +237,26 @@ def test_shards_are_used_again_only_for_the_same_rows(
         lambda *given: (written.append(1), plain(*given)),
     )
 
-    def trained(**training: object) -> None:
-        settings = config(world, tmp_path, shards=str(folder), epochs=1, **training)
-        train(prepare(world.directory, world.features, settings), settings)
+    def encoded(*ignored: str, **training: object) -> int:
+        settings = config(world, tmp_path, shards=str(folder), **training)
+        data = prepare(world.directory, world.features, settings)
+        named = settings.data.model_copy(update={"ignore": [*ignored]})
+        stated = Stated(ignored=("event", *ignored))
+        written.clear()
+        data.encoded(TrainingSetup(settings.training, named), partial(Encoder.fit, stated=stated))
+        return len(written)
 
-    trained()
-    trained(learning_rate=1e-3)
-    assert len(written) == 1
-    trained(seed=1)
-    assert len(written) == 2
+    assert [encoded(), encoded(), encoded(learning_rate=1e-3)] == [1, 0, 0]
+    for other in ({"seed": 1}, {"holdout": 0.3}, {"shard_rows": 150}):
+        assert encoded(**other) == 1
+    assert encoded("income") == 1
     table = pl.read_parquet(world.features)
     table.with_columns(pl.col(pl.Float64) * 2).write_parquet(world.features)
-    trained(seed=1)
-    assert len(written) == 3
+    assert [encoded("income"), encoded("income")] == [1, 0]
     part = folder / "part-00000.parquet"
     part.write_bytes(part.read_bytes()[:-20])
     with pytest.raises(DataError, match=r"part-00000.parquet is missing or damaged; remove"):
-        trained(seed=1)
+        encoded("income")
 
 
 def test_shards_need_a_file_a_folder_and_privatized_labels(world: World, tmp_path: Path) -> None:

@@ -548,10 +548,11 @@ def test_means_of_several_labels_parties_are_each_ones_own(tmp_path: Path) -> No
 
 def test_true_labels_are_matched_and_completed() -> None:
     ends = 0.0, 4.0
-    keys = pl.Series("event", ["b", "a", "c", "d", "e"])
-    truth = pl.DataFrame({"event": ["a", "b", "d", "e"], "y": [1.0, 9.0, None, float("inf")]})
+    keys = pl.Series("event", [*"bacdefgh"])
+    values = [1.0, 9.0, None, math.inf, -math.inf, math.nan, -1.0]
+    truth = pl.DataFrame({"event": [*"abdefgh"], "y": values}, strict=False)
     found = match_true_labels(keys, truth, "y", ends, 2.5)
-    assert found.tolist() == [4.0, 1.0, 2.5, 2.5, 2.5]
+    assert found.tolist() == [4.0, 1.0, *[2.5] * 5, 0.0]
     other = truth.rename({"event": "id"})
     assert match_true_labels(keys, other, "y", ends, 2.5).tolist() == found.tolist()
     wide = other.with_columns(z=1)

@@ -37,7 +37,7 @@ from labelveil.feature_party.model.several_labels import LabelModels
 from labelveil.feature_party.model.trees import Trees
 from labelveil.feature_party.threads import threads_for
 from labelveil.feature_party.training import linear, quick, run, trees
-from labelveil.feature_party.training.fitting import EpochRecord, Fit, out_of_reach
+from labelveil.feature_party.training.fitting import EpochRecord, Fit
 from labelveil.feature_party.training.folds import FoldedRows
 from labelveil.feature_party.training.holdout import draw_holdout
 from labelveil.feature_party.training.in_memory import Prepared
@@ -364,19 +364,6 @@ def test_labels_are_counts_where_they_are_whole_numbers_from_zero_on(
     assert len({"gamma", "negative-binomial"} & {n.removeprefix("linear-") for n in heads}) == 1
 
 
-@pytest.mark.slow
-def test_trees_behind_smaller_ones_end() -> None:
-    x = np.random.default_rng(0).uniform(-1, 1, ROWS)
-    reports: list[EpochRecord] = []
-    data = events(pl.DataFrame({"x": x}), 15 + 6 * x)
-    section = {"learner": "trees", "head": "gaussian"}
-    config = FeaturePartyConfig.model_validate({"data": {"key": "event"}, "training": section})
-    train(data, config, on_epoch=lambda _, record: reports.append(record))
-    small, large = (record for record in reports if record.ended)
-    assert large.ended == "behind smaller trees"
-    assert large.epoch < small.epoch
-
-
 def test_a_linear_model_serves_few_events_with_many_columns(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(1500, 60))
@@ -568,17 +555,6 @@ def test_what_makes_the_squared_error_least_counts_most_in_any_unit() -> None:
     errors = [np.mean((one + s * (other - one) - labels) ** 2) for s in np.linspace(0, 1, 101)]
     assert shares[0] == pytest.approx(np.argmin(errors) / 100, abs=0.05)
     assert shares[1] == 0
-
-
-def test_a_loss_is_out_of_reach_if_its_own_pace_does_not_lead_there() -> None:
-    falling = [1.0 - 0.01 * epoch for epoch in range(7)]  # at 0.95 on average of the last three
-    assert not out_of_reach(falling, 20, 0.85)
-    assert out_of_reach(falling, 20, 0.80)
-    assert not out_of_reach(falling, 30, 0.80)  # a third is not over
-    assert not out_of_reach([0.5] * 3 + [0.9] * 6, 20, 0.6)  # what was best is kept
-    assert not out_of_reach([1.0] * 3, 6, 0.0)
-    assert out_of_reach([1.0] * 4, 6, 0.0)
-    assert not out_of_reach([1.0, 0.9, 0.8, 0.7], 6, 0.56)
 
 
 def test_what_is_behind_on_a_part_of_the_rows_is_not_trained_in_full(

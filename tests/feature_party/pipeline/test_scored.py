@@ -74,6 +74,12 @@ def rounds(tmp_path_factory: pytest.TempPathFactory) -> Rounds:
     return Rounds(stages, stages.train(), kept, true, table)
 
 
+@pytest.fixture
+def no_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests look at them, and they take most of an evaluation."""
+    monkeypatch.setattr(module, "write_report", lambda page, given: page.touch())
+
+
 def beside(rounds: Rounds) -> Stages:
     """The same stages, which know true labels."""
     path = rounds.stages.config.features.with_name("truth.parquet")
@@ -89,7 +95,7 @@ def errors(models: LabelModels, rounds: Rounds) -> float:
     return float(np.mean((points - rounds.truth)[of] ** 2))
 
 
-@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.usefixtures("no_pages")
 def test_events_that_no_round_was_about_are_counted_and_their_true_labels_tell(
     rounds: Rounds, tmp_path: Path
 ) -> None:
@@ -139,7 +145,7 @@ def score_arrived(rounds: Rounds, monkeypatch: pytest.MonkeyPatch) -> Iterator[l
     folder.rmdir()
 
 
-@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.usefixtures("no_pages")
 def test_sums_about_them_tell_of_the_model_that_asked_and_of_no_other(
     rounds: Rounds, score_arrived: list[Sums], monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -525,7 +525,7 @@ def test_means_of_several_labels_parties_are_each_ones_own(tmp_path: Path) -> No
     """Of its own events, at its own ε, between its own labels."""
     worlds, releases = dict[str, World](), tmp_path / "releases"
     releases.mkdir()
-    for name, rows, epsilon, seed in (("a", 600, 4.0, 1), ("b", 500, 2.0, 2)):
+    for name, rows, epsilon, seed in (("a", 300, 4.0, 1), ("b", 250, 2.0, 2)):
         (tmp_path / name).mkdir()
         worlds[name] = build_world(tmp_path / name, rows=rows, epsilon=epsilon, seed=seed)
         worlds[name].directory.rename(releases / name)
@@ -536,7 +536,7 @@ def test_means_of_several_labels_parties_are_each_ones_own(tmp_path: Path) -> No
     shops = pl.read_parquet(worlds["a"].features)
     found = means_by(config, ["shop"], None, quiet=True)
     assert [(each.label, each.epsilon) for each in found] == [("a", 4.5), ("b", 2.5)]
-    for each, (name, world), rows in zip(found, worlds.items(), (600, 500), strict=True):
+    for each, (name, world), rows in zip(found, worlds.items(), (300, 250), strict=True):
         assert each.matches is not None
         assert (each.matches.matched, each.lines[-1]) == (rows, f"{name}:")
         own = shops.join(pl.read_parquet(world.truth), on="event")

@@ -237,26 +237,32 @@ def test_shards_are_used_again_only_for_the_same_rows(
         lambda *given: (written.append(1), plain(*given)),
     )
 
-    def encoded(*ignored: str, **training: object) -> int:
+    def prepared(**training: object) -> PreparedShards:
         settings = config(world, tmp_path, shards=str(folder), **training)
-        data = prepare(world.directory, world.features, settings)
+        found = prepare(world.directory, world.features, settings)
+        assert isinstance(found, PreparedShards)
+        return found
+
+    def encoded(data: PreparedShards, *ignored: str, **training: object) -> int:
+        settings = config(world, tmp_path, shards=str(folder), **training)
         named = settings.data.model_copy(update={"ignore": [*ignored]})
         stated = Stated(ignored=("event", *ignored))
         written.clear()
         data.encoded(TrainingSetup(settings.training, named), partial(Encoder.fit, stated=stated))
         return len(written)
 
-    assert [encoded(), encoded(), encoded(learning_rate=1e-3)] == [1, 0, 0]
+    data = prepared()
+    assert [encoded(data), encoded(prepared()), encoded(data, learning_rate=1e-3)] == [1, 0, 0]
     for other in ({"seed": 1}, {"holdout": 0.3}, {"shard_rows": 150}):
-        assert encoded(**other) == 1
-    assert encoded("income") == 1
+        assert [encoded(data, **other), encoded(data, **other)] == [1, 0]
+    assert encoded(data, "income") == 1
     table = pl.read_parquet(world.features)
     table.with_columns(pl.col(pl.Float64) * 2).write_parquet(world.features)
-    assert [encoded("income"), encoded("income")] == [1, 0]
+    assert [encoded(other, "income") for other in (prepared(), prepared(), data)] == [1, 0, 1]
     part = folder / "part-00000.parquet"
     part.write_bytes(part.read_bytes()[:-20])
     with pytest.raises(DataError, match=r"part-00000.parquet is missing or damaged; remove"):
-        encoded("income")
+        encoded(data, "income")
 
 
 def test_shards_need_a_file_a_folder_and_privatized_labels(world: World, tmp_path: Path) -> None:
@@ -276,10 +282,8 @@ def test_shards_need_a_file_a_folder_and_privatized_labels(world: World, tmp_pat
         train(prepare(world.directory, world.features, settings), settings)
 
 
-@pytest.mark.parametrize("in_rounds", [False, True])
-@pytest.mark.parametrize("most", [50, 1 << 20])
 def test_of_very_many_events_as_many_are_held_out_as_memory_holds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_rounds: bool, most: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In rounds each event by itself, of all that may still come."""
     world = build_world(tmp_path, rows=400)
@@ -287,20 +291,21 @@ def test_of_very_many_events_as_many_are_held_out_as_memory_holds(
     more = table.with_columns(event=pl.col("event") + "more")
     table = pl.concat([table, more])[::-1]
     table.write_parquet(world.features)
-    monkeypatch.setattr(prepare_module, "MOST_HELD_OUT", most)
     settings = config(world, tmp_path, shards=str(tmp_path / "rows"), holdout=0.5, seed=3)
     inputs = JoinInputs((world.directory,), world.features, "event", (Party(SECRET),))
     sections = settings.training, settings.join, settings.engine
-    (events,) = Preparation(inputs, *sections, in_rounds).events().values()
     matched = np.flatnonzero(~table["event"].str.ends_with("more").to_numpy())
-    if in_rounds:
-        share = min(0.5, most / 800)
-        held = matched[np.random.default_rng(3).random(800)[matched] < share]
-        names = table["event"][held].to_list()
-        assert sorted(events.held_out()[0]["event"].to_list()) == sorted(names)
-    else:
-        assert events.holdout.size == min(200, most)
-    assert events.training_rows == 400 - events.holdout.size
+    for in_rounds, most in ((False, 50), (False, 1 << 20), (True, 50), (True, 1 << 20)):
+        monkeypatch.setattr(prepare_module, "MOST_HELD_OUT", most)
+        (events,) = Preparation(inputs, *sections, in_rounds).events().values()
+        if in_rounds:
+            share = min(0.5, most / 800)
+            held = matched[np.random.default_rng(3).random(800)[matched] < share]
+            names = table["event"][held].to_list()
+            assert sorted(events.held_out()[0]["event"].to_list()) == sorted(names)
+        else:
+            assert events.holdout.size == min(200, most)
+        assert events.training_rows == 400 - events.holdout.size
 
 
 def test_a_worker_that_sees_no_shards_says_which_it_is(world: World, tmp_path: Path) -> None:

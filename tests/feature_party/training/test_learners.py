@@ -130,6 +130,7 @@ def test_trees_as_tensors_are_those_of_lightgbm(
     data, _ = interaction(1500)
     monkeypatch.setattr(trees, "_SMALL", size)
     monkeypatch.setattr(trees, "_LARGE", size)
+    monkeypatch.setattr(trees, "ROUNDS", 40)
     made = []
 
     class Numbered(trees.Fold):
@@ -175,7 +176,7 @@ THREADS = "labelveil.feature_party.threads.THREADS"
 def test_what_is_trained_side_by_side_is_what_one_thread_trains_and_nothing_is_said(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], learner: str
 ) -> None:
-    data, _ = interaction(1500)
+    data, _ = interaction(600)
     monkeypatch.setattr(trees, "ROUNDS", 5)
     found = []
     for cores in (1, 3):

@@ -255,7 +255,7 @@ def test_shards_are_used_again_only_for_the_same_rows(
     assert [encoded(data), encoded(prepared()), encoded(data, learning_rate=1e-3)] == [1, 0, 0]
     for other in ({"seed": 1}, {"holdout": 0.3}, {"shard_rows": 150}):
         assert [encoded(data, **other), encoded(data, **other)] == [1, 0]
-    assert encoded(data, "income") == 1
+    assert [encoded(data), encoded(data, "income")] == [1, 1]
     table = pl.read_parquet(world.features)
     table.with_columns(pl.col(pl.Float64) * 2).write_parquet(world.features)
     assert [encoded(other, "income") for other in (prepared(), prepared(), data)] == [1, 0, 1]

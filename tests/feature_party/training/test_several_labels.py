@@ -167,7 +167,7 @@ def test_decoded_labels_are_a_file_each(tmp_path: Path) -> None:
 def test_what_is_about_one_label_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = "labelveil.feature_party.pipeline.stages"
     monkeypatch.setattr(f"{module}.write_report", lambda page, given: page.touch())
-    run = stages(tmp_path, "split", 500, learner="linear", epochs=1, checkpoint=False)
+    run = stages(tmp_path, "split", 300, learner="linear", epochs=1, checkpoint=False)
     models = run.train()
     ideal = json.loads(run.train_on_truth(tmp_path / "ideal").read_text())
     scores = run.evaluate(models, tmp_path / "ideal" / "metrics.json")
@@ -196,7 +196,7 @@ def test_what_is_about_one_label_says_so(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_labels_may_have_any_name(tmp_path: Path) -> None:
-    models = [*stages(tmp_path, "split", 500, learner="linear").train().by_label.values()]
+    models = [*stages(tmp_path, "split", 300, learner="linear").train().by_label.values()]
     with pytest.raises(DataError, match="two labels both predict a column 'y_probability'"):
         LabelModels(dict(zip(["y", "y_probability"], models, strict=True))).predict(
             tmp_path / "features.parquet"
@@ -220,7 +220,7 @@ def test_several_labels_parties_release_each_label_on_its_own(
     tmp_path: Path, division: Division
 ) -> None:
     for name, seed in PARTIES.items():
-        release, table, _ = two_labels(500, division, seed=seed)
+        release, table, _ = two_labels(300, division, seed=seed)
         release.write(tmp_path / name)
     section = FeaturePartyConfig.model_validate({"data": {"key": "event"}})
     table.write_parquet(tmp_path / "features.parquet")
@@ -252,7 +252,7 @@ def test_several_labels_parties_release_each_label_on_its_own(
     assert {each.release_id for each in alone.values()} == {digests[1]}
     with pytest.raises(DataError, match="one release stands twice among those to learn from"):
         joined((folders[0], folders[0]), ["one", "one"])
-    other = build_world(tmp_path / "other", rows=500)
+    other = build_world(tmp_path / "other", rows=300)
     for releases, said in (
         ((folders[0], other.directory), "of the labels returned, amount and of amount cannot"),
         ((other.directory, folders[0]), "of the labels amount and of returned, amount cannot"),

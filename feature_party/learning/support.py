@@ -187,7 +187,7 @@ def _cells(grid: Floats, prior: Floats, cells: int) -> Indices:
     """Cell of each grid point: even steps of a mixture of prior mass and label range."""
     if grid.size <= cells:
         return np.arange(grid.size)
-    scale = max(float(prior @ np.abs(grid - grid[0])), 1e-12 * float(grid[-1] - grid[0]))
+    scale = max(float(prior @ (grid - grid[0])), 1e-12 * float(grid[-1] - grid[0]))
     logarithmic = np.log1p((grid - grid[0]) / scale)
     spread = 0.5 * logarithmic / logarithmic[-1] + 0.5 * (np.cumsum(prior) - prior / 2)
     spread = (spread - spread[0]) / (spread[-1] - spread[0])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.errors import ConfigError, DataError, not_none
 from labelveil.common.release.event_keys import key_text
 from labelveil.common.release.sums import read_sums
 from labelveil.feature_party.config.sections import FeaturePartyConfig
@@ -77,12 +77,9 @@ def means_by(
     stages = Learning(config, quiet)
     if any(manifest.sums for manifest in stages.manifests):
         return [_of_sums(stages, features, by, control)]
-    first, *_ = stages.labels.values()
-    found = first.found or features.find_schema(config.data.stated, config.key)
+    found = not_none(stages.prepared.found)
     meanings = {name: found.schema.meaning(name) for name in by}
-    cells = _cells(first, features, by)
-    groups = grouped({name: cells[name] for name in by}, meanings)
-    answers = []
+    table, answers = _columns(features, config.key, by), []
     for label, events in stages.labels.items():
         named = label if len(stages.labels) > 1 else ""
         whole = [(named, events, stages.manifests)]
@@ -96,6 +93,8 @@ def means_by(
         ]
         for called, own, manifests in sources or whole:
             asked = [manifest.questioned for manifest in manifests]
+            cells = _cells(own, table)
+            groups = grouped({name: cells[f"by {name}"] for name in by}, meanings)
             decoded = Decoded.from_codes(own.problem, own.all_codes().astype(np.int64), asked)
             means = means_of_codes(groups, decoded, control)
             epsilon = max(manifest.privacy.requested_epsilon for manifest in manifests)
@@ -126,9 +125,8 @@ def _of_sums(
     return LabelMeans("", by, manifest.privacy.requested_epsilon, None, True, means)
 
 
-def _cells(events: Events, features: FeatureFile, by: Sequence[str]) -> pl.DataFrame:
-    """Columns of the features, of the matched events in their order."""
-    key = events.key
+def _columns(features: FeatureFile, key: str, by: Sequence[str]) -> pl.DataFrame:
+    """Columns of all features, with the text of each key."""
     parts = [
         batch.select(
             pl.Series("key", key_text(batch[key])),
@@ -136,6 +134,10 @@ def _cells(events: Events, features: FeatureFile, by: Sequence[str]) -> pl.DataF
         )
         for batch in features.batches([key, *by])
     ]
+    return pl.concat(parts)
+
+
+def _cells(events: Events, table: pl.DataFrame) -> pl.DataFrame:
+    """These columns, of the matched events in their order."""
     keys = pl.DataFrame({"key": key_text(events.keys())})
-    cells = keys.join(pl.concat(parts), on="key", how="left", maintain_order="left")
-    return cells.drop("key").rename({f"by {name}": name for name in by})
+    return keys.join(table, on="key", how="left", maintain_order="left")

@@ -146,4 +146,4 @@ def lattice_of(section: LabelSection) -> Lattice | None:
     except ConfigError:
         return None
     finer = min(-(-_FINE // steps), MOST_STEPS // steps)
-    return Lattice(grid.lower, grid.upper, steps * max(finer, 1))
+    return Lattice(grid.lower, grid.upper, steps * finer)

@@ -137,12 +137,12 @@ class BatchPlan:
     def left_out(self, part: int) -> int:
         """Rows v of a part that each member leaves out."""
         rows = self.sizes[part]
-        return min(max(1, int(rows * self.settings.validation)), rows - 1)
+        return max(1, int(rows * self.settings.validation))
 
     def steps(self, part: int) -> int:
         """Batches that a part is cut into, evenly."""
         rows = self.sizes[part] - self.left_out(part)
-        return max(1, round(rows / min(self.settings.batch_size, rows)))
+        return round(rows / min(self.settings.batch_size, rows))
 
     @cached_property
     def epoch_steps(self) -> int:
@@ -155,7 +155,7 @@ class BatchPlan:
         order = torch.randperm(rows, generator=self.generator("folds", part))
         training, out = [], []
         for member in self.members:
-            start = (member // self.group % max(1, rows // size)) * size
+            start = (member // self.group % (rows // size)) * size
             out.append(order[start : start + size])
             training.append(torch.cat([order[:start], order[start + size :]]))
         return torch.stack(training), torch.stack(out)

@@ -21,8 +21,11 @@ from labelveil.feature_party.commands.cli import app
 from labelveil.feature_party.commands.options import start
 from labelveil.feature_party.commands.submit import submitted
 from labelveil.feature_party.config.labels_party import LabelsPartySection
+from labelveil.feature_party.evaluation.group_means import GroupMean
+from labelveil.feature_party.evaluation.intervals import Measured
 from labelveil.feature_party.join.matches import MatchCounts
 from labelveil.feature_party.model.drift import ColumnDrift
+from labelveil.feature_party.pipeline.means import LabelMeans
 from labelveil.feature_party.pipeline.stages import Stages
 from labelveil.feature_party.torchrun import started_by_torchrun
 from tests.feature_party.worlds import SECRET, World, model_facts
@@ -143,9 +146,11 @@ class Learned:
     made: ClassVar[list[Any]] = []
     first = True
     names = ("pay",)
+    head = "gaussian"
 
     def train_together(self) -> Any:
-        facts = model_facts().model_copy(update={"training_rows": 1234, "seconds": 1.26})
+        learned = {"training_rows": 1234, "seconds": 1.26, "head": Learned.head}
+        facts = model_facts().model_copy(update=learned)
         models = {name: SimpleNamespace(facts=facts) for name in Learned.names}
         return SimpleNamespace(by_label=models)
 
@@ -170,6 +175,8 @@ def test_a_training_says_what_was_learned(monkeypatch: pytest.MonkeyPatch) -> No
     assert [label["name"] for label in document["labels"]] == ["pay", "late"]
     assert "head" not in document
     assert "\nlate: objective likelihood, head gaussian" in invoke("train", "--model", "m")
+    monkeypatch.setattr(Learned, "head", "")  # a model of points has none
+    assert "\npay: objective likelihood, head -, 1,234" in invoke("train", "--model", "m")
     monkeypatch.setattr(Learned, "first", False)
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert invoke("train", "--model", "m") == ""  # another of several workers says nothing
@@ -523,6 +530,38 @@ def test_a_question_of_a_file_goes_with_the_keys(sending: list[bytes]) -> None:
     rounds = refusal("submit", "--question", "asked.bin")
     assert "--question asked.bin and [rounds] shares=[0.5, 0.5] exclude" in rounds
     assert len(sending) == 2
+
+
+def test_a_model_of_codes_asks_and_one_of_sums_does_not(
+    sending: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = "labelveil.feature_party.model.several_labels.LabelModels.load"
+    monkeypatch.setattr(models, lambda folder: folder)
+    asked = f"{PIPELINE}.rounds.question_of"
+    monkeypatch.setattr(asked, lambda models, config: f"what {models} asks".encode())
+    said = invoke("submit", "--ask", "--model", "m")
+    assert said.startswith("2 keys with a question as the population")
+    assert sending == [b"what m asks"]
+    monkeypatch.setattr("labelveil.feature_party.groups.saved.is_of_sums", lambda folder: True)
+    assert "--ask is for models of codes, and that in m has learned from sums" in refusal(
+        "submit", "--ask", "--model", "m"
+    )
+    assert len(sending) == 1
+
+
+@pytest.mark.parametrize("names", [("",), ("pay", "late")])
+def test_means_are_a_document_of_each_label(
+    names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = [GroupMean(("a",), 12, Measured(1.0, 0.5, 1.5))]
+    found = [LabelMeans(name, ["x"], 0.5, MATCHES, True, groups) for name in names]
+    monkeypatch.setattr(f"{PIPELINE}.means.means_by", lambda *given, quiet: found)
+    document = json.loads(invoke("means", "--by", "x", "--json"))
+    wanted = [json.loads(json.dumps(each.to_json(), default=str)) for each in found]
+    assert document == (wanted if len(names) > 1 else wanted[0])
+    shown = invoke("means", "--by", "x")
+    assert shown.count(str(MATCHES)) == len(names)
+    assert [f"{name}:" in shown.splitlines() for name in names] == [bool(n) for n in names]
 
 
 @pytest.mark.parametrize("text", [ROUNDS, GROUPS])

@@ -13,6 +13,8 @@ import grpc
 import polars as pl
 import pytest
 
+from labelveil.common.config.examination import NotThere
+from labelveil.common.errors import LabelveilError, ReleaseError
 from labelveil.common.release.event_keys import hash_keys, read_secret
 from labelveil.common.security.pilot_certificates import (
     CertificateFiles,
@@ -20,7 +22,10 @@ from labelveil.common.security.pilot_certificates import (
     issue,
     make_authority,
 )
+from labelveil.feature_party.client.release_client import ReleaseClient
 from labelveil.feature_party.commands.cli import main
+from labelveil.feature_party.commands.doctor import check_address
+from labelveil.feature_party.config.labels_party import LabelsPartySection
 from labelveil.feature_party.tables import scan_table
 from tests.commands import Result, RunCommand
 from tests.feature_party.servers import Behaviour, certificates, serving
@@ -163,6 +168,55 @@ def test_the_labels_party_is_asked_before_a_file_names_it(
     mine.feature_party_certificate.write_bytes(expired.certificate_pem)
     mine.feature_party_key.write_bytes(expired.key_pem)
     assert "expired on" in run_command(main, *init, "--force", "--address", "localhost:1").error
+
+
+class Refused(grpc.RpcError):
+    def __init__(self, code: grpc.StatusCode) -> None:
+        self.code = lambda: code
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind"),
+    [
+        (Refused(grpc.StatusCode.NOT_FOUND), NotThere),
+        (Refused(grpc.StatusCode.INTERNAL), ReleaseError),
+        (ValueError("damaged"), ReleaseError),
+        (None, ReleaseError),
+    ],
+)
+@pytest.mark.parametrize(("timeout", "waited"), [(60.0, 15.0), (5.0, 5.0)])
+def test_a_release_that_is_not_there_yet_is_no_failure_and_nobody_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, cause: Exception | None, kind: type[Exception],
+    timeout: float, waited: float,
+) -> None:  # fmt: skip
+    def describe(client: ReleaseClient, stage: str) -> None:
+        assert (client.settings.timeout, client.settings.wait) == (waited, 0.0)
+        raise ReleaseError("none") from cause
+
+    monkeypatch.setattr(ReleaseClient, "describe", describe)
+    with pytest.raises(LabelveilError, match="none") as caught:
+        check_address(LabelsPartySection(timeout=timeout, wait=9.0))
+    assert caught.type is kind
+
+
+def test_doctor_looks_at_each_labels_party(run_command: RunCommand) -> None:
+    parties = '[[labels_party]]\nname = "{}"\naddress = "127.0.0.1:1"\ndata_set = "{}"\n'
+    both = "".join(parties.format(name, name) for name in ("north", "south"))
+    Path("feature_party.toml").write_text(both)
+    done = run_command(main, "doctor", "--json", "--features", "clicks.csv", "--key", "id")
+    found = [finding["check"] for finding in json.loads(done.out)]
+    each = ("keys", "certificates", "proxies", "address", "matches")
+    assert found == [
+        "features", "columns", *(f"{what} {name}" for name in ("north", "south") for what in each)
+    ]  # fmt: skip
+
+
+def test_features_are_looked_at_without_a_key(run_command: RunCommand) -> None:
+    named = ("--data-set", "d", "--config")
+    assert run_command(main, "init", "--features", "clicks.csv", *named, "a.toml").code == 0
+    Path("clicks.xlsx").touch()
+    line = run_command(main, "init", "--features", "clicks.xlsx", *named, "b.toml").error
+    assert "suffix '.xlsx'" in line
 
 
 def test_doctor_says_what_is_served_and_how_much_of_it_matches(

@@ -34,6 +34,7 @@ from labelveil.feature_party.learning.problem import (
     LabelProblem,
     Leg,
     expected_given_codes,
+    join_legs,
     prior_given_codes,
 )
 from labelveil.feature_party.learning.questions import ask, explained_by, quantized, unpaid_grid
@@ -316,6 +317,7 @@ def test_a_gain_is_certain_from_two_standard_errors_on_and_likely_from_one() -> 
     found = Gain.between(np.array([1.0, 2.0, 4.0]), np.array([0.0, 2.0, 1.0]))
     assert (found.value, found.error) == pytest.approx((4 / 3, np.std([1, 0, 3], ddof=1) / 3**0.5))
     assert Gain.between(np.ones(1), np.zeros(1)).error == np.inf
+    assert Gain.between(np.array([1.0, 3.0]), np.zeros(2)).error == pytest.approx(1.0)
     # of a hundred nats nothing is asked
     assert null_share(np.zeros(101), np.ones(101), 10.0) == 0
     assert null_share(np.ones(50), np.zeros(50), 10.0) > 0.9
@@ -341,6 +343,7 @@ def test_slopes_are_least_squares_and_called_off_from_a_tenth_and_three_errors_o
         )
     )
     assert slope(x[:2], y[:2]) is None
+    assert slope(x[:3], y[:3]) is not None
     assert slope(np.full(9, 3.0), y[:9]) is None
     cases = ((1.0999, 0.01, False), (1.11, 0.01, True), (0.89, 0.03, True), (0.89, 0.037, False),
              (1.3, 0.1, False), (1.31, 0.1, True))  # fmt: skip
@@ -411,6 +414,8 @@ def test_questions_gather_like_predictions() -> None:
     expected = laws @ support.values
     order = [expected[question.strata == stratum] for stratum in range(5)]
     assert all(low.max() <= high.min() for low, high in pairwise(order))
+    for strata in (1, 32):
+        assert len(ask(given, support, lambda some: [laws[some]], strata).laws) == strata
     for wrong in (0, 33):
         with pytest.raises(ConfigError, match=f"strata={wrong} must be 1 … 32"):
             ask(given, support, lambda some: [laws[some]], wrong)
@@ -455,6 +460,10 @@ def of_range(low: float, high: float, points: int, epsilon: float) -> LabelProbl
 def test_labels_of_several_parties_meet_on_one_axis(low: float) -> None:
     parts = [of_range(low, 6.0, 7, 1.0), of_range(low, 6.0, 4, 2.0), of_range(0.0, 90.0, 5, 2.0)]
     both = join_sources(parts, [100, 200, 300], ["a", "a", "b"])
+    with pytest.raises(ConfigError, match=r"source='c' must be .* that was learned from: a, b"):
+        both.source("c")
+    if low < 0:  # of one who has such labels all are centred
+        assert both.source("b")[0].location == pytest.approx(parts[2].mean)
     assert both.names == ("a", "b")
     assert [both.codes_of(name) for name in "ab"] == [range(18), range(18, 26)]
     for source, start in both.each_source():
@@ -474,6 +483,40 @@ def test_labels_of_several_parties_meet_on_one_axis(low: float) -> None:
             "cells": cells, "values": support.values, "saved": own_labels(
                 LabelProblem.from_json(both.to_json()), source.name).prior,
         })  # fmt: skip
+
+
+def test_classes_of_several_parties_are_the_same_classes() -> None:
+    both = join_sources([classes(3), classes(3)], [1, 3], ["a", "b"])
+    assert both.grid.tolist() == [0, 1, 2]
+    assert [(own.location, own.scale) for own, _ in both.each_source()] == [(0, 1), (0, 1)]
+    assert own_labels(both, "b").grid.tolist() == [0, 1, 2]
+    assert both.discrete
+
+
+def test_releases_of_which_nothing_is_learned_count_alike() -> None:
+    parts = [problem(1.0), problem(3.0)]
+    none = join_problems(parts, [0, 0])
+    assert [leg.share for leg in none.legs] == [0, 0]
+    assert [[leg.share for leg in each.legs] for each in none.releases] == [[1], [1]]
+    strata = join_legs(parts, [0, 0], strata=True)
+    assert [leg.share for leg in strata.some_releases(0, 1).legs] == [0.5, 0.5]
+    some = join_legs(parts, [1, 3], strata=True)
+    assert [leg.share for leg in some.some_releases(0, 1).legs] == [0.25, 0.75]
+
+
+def test_a_problem_that_does_not_fit_itself_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a file of a model may say."""
+    kept = problem().to_json()
+    for name in ("grid", "prior", "row_of", "outputs"):
+        with pytest.raises(ValueError, match=r"probabilities for"):
+            LabelProblem.from_json(kept | {name: kept[name][:-1]})
+    size = len(kept["grid"]) * len(kept["outputs"])
+    module = "labelveil.feature_party.learning.problem.MAX_TABLE"
+    monkeypatch.setattr(module, size)
+    assert LabelProblem.from_json(kept).to_json() == kept
+    monkeypatch.setattr(module, size - 1)
+    with pytest.raises(ValueError, match="20 × 38 probabilities"):
+        LabelProblem.from_json(kept)
 
 
 def test_labels_of_other_kinds_do_not_meet() -> None:

@@ -11,6 +11,10 @@ from labelveil.common.errors import ConfigError
 from labelveil.common.randomizers import build_randomizer
 from labelveil.feature_party.learning.heads import (
     HEAD_NAMES,
+    GammaHead,
+    MeanHead,
+    NegativeBinomialHead,
+    PoissonHead,
     build_head,
     candidate_heads,
     canonical_tilts,
@@ -122,6 +126,75 @@ def test_gaussian_is_the_normal_density() -> None:
     np.testing.assert_allclose(found, wanted / wanted.sum(), rtol=1e-4, atol=1e-7)
 
 
+@pytest.mark.parametrize(
+    ("shares", "shape", "size"),
+    [
+        ({10: 0.999, 9: 0.0005, 11: 0.0005}, np.exp(6), np.exp(5)),  # nearly of one value
+        ({0: 0.999, 20: 0.001}, np.exp(-3), np.exp(-5)),  # nearly all nothing
+        ({8: 0.5, 12: 0.5}, 100 / 4, np.exp(5)),  # varies less than counts of one rate
+        ({0: 0.5, 20: 0.5}, 1.0, 100 / 90),
+    ],
+)
+def test_shapes_are_the_priors_as_far_as_any_model_needs(
+    shares: dict[int, float], shape: float, size: float
+) -> None:
+    values, widths, prior = np.arange(21.0), np.ones(21), np.zeros(21)
+    for place, share in shares.items():
+        prior[place] = share
+    mean, positive = prior @ values, np.maximum(values, 0.25)
+    for head, wanted in (
+        (GammaHead(values, widths, prior), stats.gamma.pdf(positive, shape, scale=mean / shape)),
+        (
+            NegativeBinomialHead(values, widths, prior),
+            stats.nbinom.pmf(values, size, size / (size + mean)),
+        ),
+        (PoissonHead(values, widths, prior), stats.poisson.pmf(values, mean)),
+    ):
+        found = head.probabilities(torch.zeros(1, head.outputs))[0].numpy()
+        np.testing.assert_allclose(found, wanted / wanted.sum(), rtol=2e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "problem"), CASES, ids=NAMED)
+def test_all_constants_move_to_a_device(name: str, problem: LabelProblem) -> None:
+    support = Support.from_problem(problem)
+    objective = LikelihoodObjective(problem, support, build_head(name, support))
+    meta = torch.device("meta")
+    assert objective.to(meta) is objective
+    assert objective.family.device == meta
+    held = [objective, objective.family, getattr(objective.family, "inner", objective.family)]
+    constants = [value for each in held for value in vars(each).values()]
+    assert {each.device for each in constants if isinstance(each, torch.Tensor)} == {meta}
+
+
+def test_a_mean_is_looked_up_alike_where_a_model_is_exported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    support = Support.from_problem(smooth_problem())
+    head = build_head("mean", support)
+    assert isinstance(head, MeanHead)
+    known = head.means[::7]
+    raw = torch.cat([known, known[:-1] + 1e-3, torch.tensor([-99.0, 99.0])])[:, None]
+    plain = head.logits(raw)
+    with monkeypatch.context() as exported:
+        exported.setattr(torch.compiler, "is_compiling", lambda: True)
+        found = head.logits(raw)
+    assert torch.equal(found, plain)
+
+
+def test_tilts_that_were_learned_by_are_kept() -> None:
+    """A model has no channel to find them in again."""
+    support = Support.from_problem(counts_problem())
+    tilts = np.stack([support.values / 30, np.cos(support.values)], axis=1)
+    head = build_head("canonical", support, tilts)
+    raw = torch.tensor([[0.3, -0.2]])
+    wanted = np.log(support.prior) + tilts @ (8 * np.tanh(raw[0].numpy() / 8))
+    np.testing.assert_allclose(head.logits(raw)[0], wanted, rtol=1e-5)
+    axis = support.values / 3 - 1
+    mean = build_head("mean", support, axis[:, None])
+    law = mean.probabilities(torch.tensor([[0.5]]))[0].numpy()
+    assert law @ axis == pytest.approx(0.5, abs=0.01)
+
+
 def test_counts_follow_their_families() -> None:
     grid = np.arange(25.0)
     problem = problem_of(grid, stats.nbinom.pmf(grid, 3, 3 / 8))
@@ -212,12 +285,25 @@ def test_atoms_get_their_own_output() -> None:
     assert float(start[0]) == pytest.approx(support.prior[0], rel=1e-4)
 
 
+@pytest.mark.parametrize(("cells", "end"), [(8, True), (7, False)])
+def test_an_end_is_an_atom_of_a_range_of_many_values(cells: int, end: bool) -> None:
+    prior = np.ones(cells)
+    prior[0] = 4.0  # of a cell that is half as wide: eight times as dense
+    low = Support.from_problem(problem_of(np.arange(float(cells)), prior / prior.sum()))
+    high = Support.from_problem(problem_of(np.arange(float(cells)), prior[::-1] / prior.sum()))
+    assert (low.low_atom, low.high_atom) == (end, False)
+    assert (high.low_atom, high.high_atom) == (False, end)
+
+
 def test_a_fine_grid_is_merged() -> None:
     grid = np.arange(401.0)
     prior = np.exp(-grid / 20) + 1e-5
     problem = problem_of(grid, prior / prior.sum())
     support = Support.from_problem(problem)
     assert support.size <= 64
+    moved = Support.from_problem(problem_of(grid + 1000, prior / prior.sum()))
+    assert np.array_equal(moved.cell_of, support.cell_of)  # wherever labels begin
+    np.testing.assert_allclose(moved.values, support.values + 1000)
     assert support.values[0] == 0
     assert support.values[-1] == 400
     assert np.all(np.diff(support.values) > 0)
@@ -239,7 +325,20 @@ def test_long_tails_get_heads_that_do_not_tilt_them() -> None:
     ):
         assert candidate_heads(support, counts) == (("canonical", "log-normal", last), ())
     bell = Support.from_problem(smooth_problem())
-    assert candidate_heads(bell, counts=False)[0] == ("gaussian", "log-normal")
+    flexible = ("prior-tilt", "softmax")
+    assert candidate_heads(bell, counts=False) == (("gaussian", "log-normal"), flexible)
+    for points, last in ((128, "negative-binomial"), (129, "gamma")):
+        law = prior[:points] / prior[:points].sum()
+        ends = Support.from_problem(problem_of(grid[:points], law))
+        assert candidate_heads(ends, counts=True)[0][-1] == last
+    # a logarithmic axis is for labels that are nowhere below zero
+    for start, first in ((1.0, "canonical"), (-1.0, "gaussian")):
+        moved = Support.from_problem(problem_of(grid[:100] + start, prior[:100]))
+        assert candidate_heads(moved, counts=False)[0][0] == first
+    below = Support.from_problem(problem_of(np.linspace(-1, 1, 9), np.ones(9)))
+    assert candidate_heads(below, counts=False) == (("gaussian",), flexible)
+    above = Support.from_problem(problem_of(np.linspace(1, 3, 9), np.ones(9)))
+    assert candidate_heads(above, counts=False) == (("gaussian", "log-normal"), flexible)
 
 
 def test_unknown_and_impossible_heads_are_refused() -> None:

@@ -6,12 +6,20 @@ import numpy as np
 import pytest
 
 from labelveil.common.arrays import Floats
+from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.knots import interpolation
 from labelveil.common.randomizers.message.questions import Question
 from labelveil.common.randomizers.message.strata import MOST_WEIGHT
-from labelveil.feature_party.learning.questions import explained_by, quantized, unpaid_grid
+from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.questions import (
+    ask,
+    explained_by,
+    quantized,
+    unpaid_grid,
+)
 from labelveil.feature_party.learning.several_releases import unrounded
+from labelveil.feature_party.learning.support import Support
 
 POINTS = Grid(np.array([0.0, 1.0, 4.0]))
 
@@ -60,6 +68,23 @@ def test_means_of_a_stratum_lie_close_together(labels: Floats, most: float) -> N
 def test_means_that_are_the_same_are_of_one_stratum(labels: list[float]) -> None:
     found = np.searchsorted(quantized(np.array(labels), 16), labels)
     assert np.unique(found).size == np.unique(labels).size
+
+
+def test_a_question_says_of_each_point_what_the_model_says_of_its_cell() -> None:
+    """By the prior within; but for a share in which the prior stands for all."""
+    grid = np.arange(200.0)
+    prior = np.exp(-grid / 50) / np.exp(-grid / 50).sum()
+    channel = FiniteChannel(grid, grid + 0.5, randomized_response_rows(200, 3.0))
+    problem = LabelProblem.from_channel(channel, prior)
+    support = Support.from_problem(problem)
+    assert support.size < 100
+    laws = np.random.default_rng(1).dirichlet(np.ones(support.size), size=50)
+    question = ask(problem, support, lambda some: [laws[some]], 1)
+    assert question.grid.points.tolist() == grid.tolist()
+    mean, mass = laws.mean(axis=0), np.bincount(support.cell_of, prior)
+    wanted = 0.95 * mean[support.cell_of] * prior / mass[support.cell_of] + 0.05 * prior
+    found = question.laws[0] / question.laws[0].sum()
+    np.testing.assert_allclose(found, wanted, rtol=0.02)
 
 
 @pytest.mark.parametrize(

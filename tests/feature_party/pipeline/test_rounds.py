@@ -325,6 +325,30 @@ def test_a_run_goes_through_all_rounds_and_asks_how_good_it_is(make: Make) -> No
     assert list(mine.score("the model")) == []  # it is here
 
 
+def test_what_was_submitted_elsewhere_is_not_known_and_the_rest_is_still_compared(
+    make: Make, tmp_path: Path
+) -> None:
+    rounds = make(0.5, 0.25, 0.25, training={"holdout": 0.25})
+    for number in (1, 2):
+        rounds.submit(number, "a model" if number > 1 else None)
+        arrived(rounds.config.round_folder(number))
+    (rounds.config.round_folder(1) / POPULATION_FILE).unlink()
+    other = make(0.25, 0.25, 0.5, training={"holdout": 0.25})
+    with pytest.raises(ConfigError, match=r"events of round 2 would be asked again in round 3"):
+        other.submit(3, "a model")
+    (rounds.config.round_folder(2) / CHECK_FILE).write_bytes(b"d" * 16)
+    with pytest.raises(ConfigError, match="round 2 was hashed with another secret than"):
+        rounds.submit(3, "a model")
+    (rounds.config.round_folder(2) / CHECK_FILE).write_bytes(b"c" * 16)
+    rounds.submit(3, "a model")
+    arrived(rounds.config.round_folder(3))
+    with pytest.raises(ConfigError, match="releases of all 3 rounds are in"):  # and no score is
+        _ = rounds.next
+    (population,) = (each[2] for each in rounds.stages.noted("submit") if each[0] == "day-1")
+    (rounds.config.round_folder(1) / POPULATION_FILE).write_bytes(population.keys)
+    assert replace(rounds).next == 4
+
+
 def test_a_score_is_of_no_fewer_events_than_tell_anything(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

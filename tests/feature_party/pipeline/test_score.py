@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
+import warnings
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import polars as pl
 import pytest
 
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.mechanisms.group_sums import (
+    NO_GROUP,
     GroupQuestion,
     Lattice,
     NoisySums,
     PrivateSums,
 )
+from labelveil.common.release.event_keys import secret_check
 from labelveil.common.release.question import decode_question, encode_question
+from labelveil.common.release.sections import LabelSection
 from labelveil.feature_party.evaluation.explained import Explained
 from labelveil.feature_party.evaluation.intervals import Estimate, Measured
 from labelveil.feature_party.evaluation.spread import Spread
 from labelveil.feature_party.groups.score import Known
 from labelveil.feature_party.learning.problem import LabelProblem, Leg
-from labelveil.feature_party.pipeline.score import Judged, ask_score, read_score
+from labelveil.feature_party.pipeline import score as module
+from labelveil.feature_party.pipeline.score import Judged, Sums, ask_score, lattice_of, read_score
 from tests.effort import one_in
 
 LATTICE = Lattice(-3.0, 3.0, 511)
@@ -36,8 +45,10 @@ def test_it_is_asked_where_it_will_tell_more_than_codes() -> None:
     assert asked is not None
     wide = asked.expected(Fraction(1))
     assert 0 < wide.high - wide.low < 0.2
-    sure = replace(JUDGED, half_width=(wide.high - wide.low) / 4)
-    assert ask_score(sure, POINTS, LATTICE, Fraction(1), 0) is None
+    half = max(wide.value - wide.low, (wide.high - wide.low) / 2)
+    for codes, asks in ((half, False), (np.nextafter(half, 1), True)):
+        sure = replace(JUDGED, half_width=codes)
+        assert (ask_score(sure, POINTS, LATTICE, Fraction(1), 0) is not None) == asks
 
 
 def test_sums_tell_of_the_predictions_that_they_were_asked_about_alone() -> None:
@@ -73,6 +84,98 @@ def test_it_is_asked_where_noise_took_what_codes_tell_beyond_one(low: float) -> 
     sure = Judged.from_evaluation(below, spread, problem, whole=True)
     assert sure.half_width == pytest.approx(0.01)
     assert ask_score(sure, points, lattice, Fraction(1), 0) is None
+
+
+@pytest.mark.parametrize(
+    ("share", "loss", "spread", "whole", "value", "added", "missed", "half"),
+    [
+        # labels between points at most 1, 2, 4 and 4 apart: a quarter of that squared, on average
+        ((0.5, 0.4, 0.7), (1, 3), (9.0, 6.0, 0.2), False, 7.4875, 3.025, 0.5, 0.15),
+        ((0.5, 0.3, 0.6), (1, 3), (9.0, 6.0, 0.2), True, 9.0, 0.0, 0.5, 0.2),
+        ((-0.5, -0.6, -0.2), (1, 3), (1.0, 6.0, 0.2), False, 0.6, 3.025, 1.0, 0.2),
+        ((1.2, 0.9, 1.0), (1, 3), (1.0, 6.0, 3.0), False, 1.5, 3.025, 0.02, 1 / 1.5),
+        ((0.99, 0.2, 1.0), (1, 2), (9.0, 6.0, 0.2), True, 9.0, 0.0, 0.02, 0.79),
+    ],
+)
+def test_what_codes_tell_of_a_constant_has_room_for_labels_between_points(
+    share: tuple[float, float, float], loss: tuple[float, float], spread: tuple[float, ...],
+    whole: bool, value: float, added: float, missed: float, half: float,
+) -> None:  # fmt: skip
+    grid = np.array([0.0, 1.0, 3.0, 7.0])
+    prior = np.array([0.1, 0.2, 0.3, 0.4])
+    problem = LabelProblem(grid, (Leg(prior, np.eye(4), np.arange(4), grid),))
+    known = Spread(4.0, spread[0], spread[1], np.zeros(9), 0.5, spread[2])
+    lost = Estimate(2.0, *loss)
+    explained = Explained(
+        Measured(*share), Measured(*share), lost, lost, 2.0, 9.0, None, None, known
+    )
+    judged = Judged.from_evaluation(explained, known, problem, whole)
+    assert judged.centre == 4.0
+    assert judged.known.value == pytest.approx(value)
+    assert judged.known.error == pytest.approx(np.hypot(0.5, added / 2))
+    assert judged.miss == pytest.approx(np.sqrt(value * missed))
+    assert judged.half_width == pytest.approx(half)
+
+
+@pytest.mark.parametrize(("hashed_with", "taken"), [("new", "new"), ("old", "old"), ("", "new")])
+def test_sums_are_read_by_the_secret_that_they_were_hashed_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hashed_with: str, taken: str
+) -> None:
+    secrets = {name: bytes([number] * 32) for number, name in enumerate(("new", "old", ""))}
+    paths = [tmp_path / name for name in ("new", "old")]
+    for path in paths:
+        path.write_text(secrets[path.name].hex())
+        path.chmod(0o600)
+    check = secret_check(secrets[hashed_with]).hex()
+    manifest = SimpleNamespace(
+        population=SimpleNamespace(secret_check=check),
+        sums=SimpleNamespace(spent=SimpleNamespace(exact_epsilon=Fraction(3, 2))),
+    )
+    question = SimpleNamespace(groups=np.array([NO_GROUP, 0, NO_GROUP, 1]), squares=2)
+    read: list[Path] = []
+
+    def read_sums(folder: Path, keys: pl.Series, secret: Path) -> SimpleNamespace:
+        read.append(secret)
+        warnings.warn("it was withdrawn", stacklevel=1)  # which was said before
+        return SimpleNamespace(question=question)
+
+    monkeypatch.setattr(module, "manifest_in", lambda folder: manifest)
+    monkeypatch.setattr(module, "read_manifest", lambda folder: b"its bytes")
+    monkeypatch.setattr(module, "read_sums", read_sums)
+    monkeypatch.setattr(module, "about", lambda answer, rows: answer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = Sums.read(tmp_path, pl.Series(["a", "b", "c", "d"]), paths)
+    assert read == [tmp_path / taken]
+    assert (found.rows.tolist(), found.epsilon, found.scores) == ([1, 3], 1.5, True)
+    assert found.digest == hashlib.sha256(b"its bytes").hexdigest()
+    question.squares = 0
+    assert not found.scores
+
+
+@pytest.mark.parametrize(
+    ("grid", "asked", "steps"),
+    [
+        ([0.0, 0.25, 1.5], False, 511),  # between its ends
+        ([0.0, 1.0, 4.0], False, 508),  # so that whole numbers are on it
+        ([0.0, 1.0, 2.0], True, 512),
+        ([0.0, 1.0, 3.0], True, 513),
+        ([0.0, 510.0], True, 511),
+        ([0.0, 1.0, 511.0], True, 511),
+        ([0.0, 1.0, 510.0], True, 1020),
+        ([0.0, 1.0, 600.0], True, 600),
+        ([0.0, 0.5, np.pi], True, None),
+    ],
+)
+def test_a_score_is_asked_on_the_points_that_labels_have_and_between(
+    grid: list[float], asked: bool, steps: int | None
+) -> None:
+    section = LabelSection.model_construct(grid=grid, asked=asked)
+    found = lattice_of(section)
+    if steps is None:
+        assert found is None
+    else:
+        assert found == Lattice(grid[0], grid[-1], steps)
 
 
 def asked_and_sums() -> tuple[NoisySums, list[int]]:

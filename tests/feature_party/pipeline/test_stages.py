@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,13 +25,15 @@ from labelveil.common.release.table import write_release
 from labelveil.feature_party.client.channel import Withdrawn
 from labelveil.feature_party.client.release_client import Fetched, ReleaseClient
 from labelveil.feature_party.client.submission import FROZEN, Population, SubmittingClient
+from labelveil.feature_party.config.labels_party import LabelsPartySection
 from labelveil.feature_party.config.sections import FeaturePartyConfig, TrueLabels
 from labelveil.feature_party.evaluation.group_means import GroupMean
 from labelveil.feature_party.evaluation.intervals import Measured
 from labelveil.feature_party.evaluation.true_labels import match_true_labels
 from labelveil.feature_party.join.matches import MatchCounts
 from labelveil.feature_party.model.drift import ColumnDrift
-from labelveil.feature_party.pipeline import predicting
+from labelveil.feature_party.pipeline import learning, predicting
+from labelveil.feature_party.pipeline import stages as stages_module
 from labelveil.feature_party.pipeline.choice import learns_from_sums, stages_of
 from labelveil.feature_party.pipeline.learning import Learning, _epochs_on
 from labelveil.feature_party.pipeline.means import LabelMeans, means_by
@@ -39,7 +42,7 @@ from labelveil.feature_party.pipeline.sums import SumStages, question_bits
 from labelveil.feature_party.pipeline.transfer import Transfer, kept_in, read_kept
 from labelveil.feature_party.training.fitting import EpochRecord
 from tests.common.release.releases import make_release
-from tests.feature_party.worlds import World
+from tests.feature_party.worlds import SECRET, World, build_world
 
 
 def configured(world: World, folder: Path, **more: Any) -> FeaturePartyConfig:
@@ -261,6 +264,95 @@ def test_only_a_model_of_these_events_is_loaded(
     assert [other.prefix("y0"), stages.prefix("y0")] == ["y0: ", ""]
 
 
+@pytest.mark.parametrize("quiet", [False, True])
+@pytest.mark.parametrize("first", [True, False])
+def test_of_several_workers_the_first_saves_and_says_what_was_learned(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], first: bool, quiet: bool,
+) -> None:  # fmt: skip
+    """What columns mean is said once, and a withdrawal in each label's facts."""
+    done: list[Any] = []
+
+    def learn(events: Any, setup: Any) -> Any:
+        done.append((setup.folder, setup.asks, setup.workers.first))
+        return SimpleNamespace(facts=SimpleNamespace(warnings=["take care"]))
+
+    learned = SimpleNamespace(
+        encoder=SimpleNamespace(left_out=[("", "has no name"), ("z", "is empty")]),
+        save=lambda folder: done.append(("save", folder)),
+    )
+    monkeypatch.setattr(learning, "train", learn)
+    monkeypatch.setattr(learning, "LabelModels", lambda models: done.append(models) or learned)
+    monkeypatch.setattr(learning, "remove_shards", lambda folder: done.append(folder))
+    monkeypatch.setattr(Learning, "withdrawn", ["it was withdrawn"])
+    workers: Any = SimpleNamespace(first=first, wait=lambda: done.append("wait"))
+    labels = prepared(2)
+    labels["y0"].found = SimpleNamespace(told=lambda ignored: ["x is a number"])
+    folder = tmp_path / "m"
+    stages = Learning(configured(world, tmp_path), quiet, workers=workers, _labels=labels)
+    stages.train(asks=True)
+    models = done.pop(2)
+    assert [each.facts.warnings for each in models.values()] == [
+        ["take care", "it was withdrawn"]
+    ] * 2
+    assert done[:3] == [(folder / "y0", True, first), (folder / "y1", True, first), "wait"]
+    saved = [("save", folder), folder / "y0" / "shards", folder / "y1" / "shards"]
+    assert done[3:] == saved * first
+    lines = [" ".join(line.split()) for line in capsys.readouterr().err.splitlines()]
+    told = ["x is a number", "left out: the column without a name, which has no name"]
+    told += ["left out: z, which is empty"]
+    warned = [
+        f"warning: {label}: {text}"
+        for label in ("y0", "y1")
+        for text in ("take care", "it was withdrawn")
+    ]
+    assert lines == told * (first and not quiet) + warned * first
+    config = stages.config.model_copy(
+        update={"training": stages.config.training.model_copy(update={"shards": "there"})}
+    )
+    done.clear()
+    replace(stages, config=config).train()
+    assert [each for each in done if isinstance(each, Path)] == []  # the user's own stay
+    assert "x is a number" not in said(capsys)
+
+
+def test_rows_that_were_trained_on_are_told_where_they_are_known(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        learning, "predict", lambda config, model, *, quiet, trained: (model, quiet, trained)
+    )
+    labels = prepared()
+    for known, told in ((None, None), (labels, labels["y0"].trained)):
+        stages: Any = Learning(configured(world, tmp_path), quiet=True, _labels=known)
+        assert stages.predict("model") == stages.predicted == ("model", True, told)
+        assert stages.timings.keys() == {"predict"}
+
+
+@pytest.mark.parametrize("sources", [{}, {"north": "of north", "south": "of south"}])
+def test_each_labels_party_has_a_page_and_one_is_about_all(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sources: dict[str, str]
+) -> None:
+    drift = [ColumnDrift("x", "number", (0.1, 0.4), (0.0, 0.0), (0.0, 0.0), 0.2)]
+    written: list[Any] = []
+    monkeypatch.setattr(
+        stages_module,
+        "write_report",
+        lambda page, given: written.append((page.name, given.scores, given.drift)),
+    )
+    monkeypatch.setattr(
+        stages_module, "write_overview", lambda page, scores, pages: written.append(page.name)
+    )
+    stages = Stages(configured(world, tmp_path))
+    scores: Any = SimpleNamespace(sources=sources)
+    for predicted, shown in ((None, ()), (SimpleNamespace(drift=drift), drift)):
+        stages.predicted = predicted  # type: ignore[assignment]
+        written.clear()
+        stages._write_report(scores, tmp_path / "r.html")
+        own = [(f"r-{name}.html", found, shown) for name, found in sources.items()]
+        assert written == ([*own, "r.html"] if sources else [("r.html", scores, shown)])
+
+
 def test_poor_matches_are_warned_of(
     world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -311,8 +403,13 @@ def test_predictions_are_asked_as_configured(
         predicting.predict(config.model_copy(update={"data": data}), model, quiet=True)
         assert calls[-1][1]["key"] == found
     model.has_distributions = False
-    predicting.predict(config, model, quiet=True)
-    assert "the model predicts points alone, without quantiles and probabilities" in said(capsys)
+    for output in ({"quantiles": [0.25], "above": []}, {"quantiles": [], "above": [1.0]}):
+        own = config.output.model_copy(update=output)
+        predicting.predict(config.model_copy(update={"output": own}), model, quiet=True)
+        assert "predicts points alone, without quantiles and probabilities" in said(capsys)
+    own = config.output.model_copy(update={"quantiles": [], "above": []})
+    predicting.predict(config.model_copy(update={"output": own}), model, quiet=True)
+    assert said(capsys) == ""
 
 
 def test_metrics_are_written_with_drift_and_rounded_timings(world: World, tmp_path: Path) -> None:
@@ -335,6 +432,57 @@ def test_what_is_asked_of_the_labels_party_is_one_of_what_it_offers(
         stages.evaluate(SimpleNamespace(), ask=["log"])  # type: ignore[arg-type]
     assert Stages(configured(world, tmp_path), _labels=prepared(2)).ask_score(None, None) == b""  # type: ignore[arg-type]
     assert stages.ask(None, None, 1) == b""  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("loss", ["squared", "absolute"])
+def test_a_question_is_asked_about_one_release_of_what_is_held_out(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: Any
+) -> None:
+    """Of a squared error codes say within what bounds it lies: an answer is to say more."""
+    checked: list[float] = []
+    terms = SimpleNamespace(check=checked.append, sentence="these are the terms")
+    given: list[Any] = []
+
+    class Asked:
+        def __init__(self, *facts: Any) -> None:
+            given.append(facts)
+
+        def terms(self, points: Any) -> Any:
+            return terms
+
+        def ask(self, *facts: Any) -> Any:
+            given.append(facts)
+            return "answered"
+
+    monkeypatch.setattr(stages_module, "Questions", Asked)
+    monkeypatch.setattr(stages_module, "released_rows", lambda *facts: facts)
+    share = Measured(0.5, 0.25, 0.875)
+    events = SimpleNamespace(holdout="held out")
+    scores: Any = SimpleNamespace(
+        label="y", points="points", keys="keys", events=events,
+        explained=SimpleNamespace(share=share),
+    )  # fmt: skip
+    config = configured(world, tmp_path)
+    assert Stages(config)._ask(scores, loss) == "answered"
+    assert checked == [0.3125 if loss == "squared" else math.inf]
+    manifest = (world.directory / "manifest.json").read_bytes()
+    rows = (world.directory, "keys", "held out", SECRET)
+    assert given == [(config.only_labels_party, manifest, loss, "y"), (rows, "points", terms)]
+    both = config.model_copy(
+        update={"labels_party": [LabelsPartySection(data_set="x", epochs=["1", "2"])]}
+    )
+    with pytest.raises(ConfigError, match=r"is about one release and 2 are learned from; leave"):
+        Stages(both)._ask(scores, loss)
+
+
+def test_means_of_sums_are_of_one_release(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = [SimpleNamespace(sums=None), SimpleNamespace(sums=object())]
+    monkeypatch.setattr(Learning, "manifests", kinds)
+    config = configured(world, tmp_path, labels_party={"epochs": ["1", "2"]})
+    with pytest.raises(ConfigError, match=r"of the sums of one release, and there are 2; set"):
+        means_by(config, ["shop"], None, quiet=True)
 
 
 @pytest.mark.parametrize("matches", [None, MatchCounts(9, 8, 7)])
@@ -373,12 +521,38 @@ def test_means_by_a_column_are_of_the_matched_events(world: World, tmp_path: Pat
         means_by(configured(world, tmp_path), ["event"], None, quiet=True)
 
 
+def test_means_of_several_labels_parties_are_each_ones_own(tmp_path: Path) -> None:
+    """Of its own events, at its own ε, between its own labels."""
+    worlds, releases = dict[str, World](), tmp_path / "releases"
+    releases.mkdir()
+    for name, rows, epsilon, seed in (("a", 300, 4.0, 1), ("b", 250, 2.0, 2)):
+        (tmp_path / name).mkdir()
+        worlds[name] = build_world(tmp_path / name, rows=rows, epsilon=epsilon, seed=seed)
+        worlds[name].directory.rename(releases / name)
+    parties = [{"name": name, "data_set": name} for name in worlds]
+    config = configured(
+        worlds["a"], tmp_path, labels_party=parties, release={"directory": releases}
+    )
+    shops = pl.read_parquet(worlds["a"].features)
+    found = means_by(config, ["shop"], None, quiet=True)
+    assert [(each.label, each.epsilon) for each in found] == [("a", 4.5), ("b", 2.5)]
+    for each, (name, world), rows in zip(found, worlds.items(), (300, 250), strict=True):
+        assert each.matches is not None
+        assert (each.matches.matched, each.lines[-1]) == (rows, f"{name}:")
+        own = shops.join(pl.read_parquet(world.truth), on="event")
+        true = dict(own.group_by("shop").agg(pl.col("amount").mean()).iter_rows())
+        assert sum(mean.events for mean in each.means) == rows
+        for mean in each.means:
+            assert mean.mean.low < true[mean.values[0]] < mean.mean.high
+
+
 def test_true_labels_are_matched_and_completed() -> None:
     ends = 0.0, 4.0
-    keys = pl.Series("event", ["b", "a", "c", "d", "e"])
-    truth = pl.DataFrame({"event": ["a", "b", "d", "e"], "y": [1.0, 9.0, None, float("inf")]})
+    keys = pl.Series("event", [*"bacdefgh"])
+    values = [1.0, 9.0, None, math.inf, -math.inf, math.nan, -1.0]
+    truth = pl.DataFrame({"event": [*"abdefgh"], "y": values}, strict=False)
     found = match_true_labels(keys, truth, "y", ends, 2.5)
-    assert found.tolist() == [4.0, 1.0, 2.5, 2.5, 2.5]
+    assert found.tolist() == [4.0, 1.0, *[2.5] * 5, 0.0]
     other = truth.rename({"event": "id"})
     assert match_true_labels(keys, other, "y", ends, 2.5).tolist() == found.tolist()
     wide = other.with_columns(z=1)
@@ -410,6 +584,17 @@ def test_sums_are_learned_from_where_they_are_asked_for_or_there(
     monkeypatch.setattr(module, lambda data: SimpleNamespace(sums=object()))
     assert learns_from_sums(config)
     assert not learns_from_sums(configured(world, tmp_path, release={"directory": tmp_path / "no"}))
+    # of several releases all are of sums, as far as they are here
+    days = {"directory": tmp_path / "days"}
+    several = configured(world, tmp_path, release=days, labels_party={"epochs": ["1", "2", "3"]})
+    for name in ("1", "2"):
+        (tmp_path / "days" / name).mkdir(parents=True)
+        (tmp_path / "days" / name / "manifest.json").touch()
+    for kinds, sums in (({"1": 1, "2": 1}, True), ({"1": 1, "2": None}, False)):
+        monkeypatch.setattr(
+            module, lambda path, kinds=kinds: SimpleNamespace(sums=kinds[path.name])
+        )
+        assert learns_from_sums(several) == sums
     stages = SumStages(asking)
     stages.check_kept(100, 20)
     with pytest.raises(
@@ -438,5 +623,19 @@ def test_true_labels_are_those_of_the_matched_events(world: World, tmp_path: Pat
     assert stages._truth("amount", keys=some).tolist() == [known["e7"], known["e3"]]
     own = replace(stages, truth=TrueLabels(true_labels=world.truth))  # called as the release has it
     assert own._truth("amount").tolist() == stages._truth("amount").tolist()
+    # of several labels each by its own name, whatever column is named
+    both = replace(stages, _labels=dict.fromkeys(("late", "pay"), stages.prepared))
+    assert both._truth("pay").tolist() == stages._truth("amount").tolist()
+    with pytest.raises(DataError, match="the true labels have no column 'late'"):
+        both._truth("late")
+    # and of several labels parties each one's own, of its own events and between its own ends
+    theirs = SimpleNamespace(
+        keys=lambda: pl.Series("event", ["e1", "e2"]), problem=SimpleNamespace(grid=[0.0, 1.0])
+    )
+    events: Any = SimpleNamespace(for_source={"b": theirs}.__getitem__)
+    whose = pl.DataFrame({"event": ["e1", "e1", "e2"], "pay": [7.0, 0.5, 9.0]})
+    whose.with_columns(labels_party=pl.Series(["a", "b", "b"])).write_parquet(tmp_path / "w.pq")
+    truth = TrueLabels(true_labels=tmp_path / "w.pq", true_label="pay")
+    assert replace(stages, truth=truth, _labels={"y": events})._truth("y", "b").tolist() == [0.5, 1]
     with pytest.raises(DataError, match="true labels are needed; pass --true-labels FILE"):
         replace(stages, truth=TrueLabels())._truth("amount")

@@ -16,15 +16,18 @@ import pytest
 
 import labelveil as lv
 from labelveil.common.errors import ConfigError, DataError
-from labelveil.common.mechanisms.group_sums import PrivateSums
-from labelveil.common.release.question import encode_question
+from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice, PrivateSums
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.questions import Question
+from labelveil.common.release.question import decode_question, encode_question
 from labelveil.feature_party.client.submission import Population
 from labelveil.feature_party.config.labels_party import RoundsSection
 from labelveil.feature_party.config.sections import FeaturePartyConfig, GroupsSection, TrueLabels
 
 pytest.importorskip("torch", reason="the features party needs torch")
 
-from labelveil.feature_party.groups.model import SumsModel
+from labelveil.feature_party.groups.model import SumsModel, ask_first
+from labelveil.feature_party.groups.saved import SavedSums
 from labelveil.feature_party.groups.scoring import ScoreQuestion
 from labelveil.feature_party.pipeline import sums
 from labelveil.feature_party.pipeline.score import Sums
@@ -84,6 +87,102 @@ def test_a_question_about_other_bounds_than_are_agreed_by_now_is_not_sent(
     assert sent == [kept]
 
 
+def test_a_model_is_loaded_and_used_again_of_the_very_sums_and_seed_alone(
+    stages: SumStages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = stages.trained()
+    assert stages.load().facts == model.facts
+    trained: list[int] = []
+    monkeypatch.setattr(
+        SumStages, "train", lambda self: trained.append(self.config.training.seed) or model
+    )
+    assert stages.final().facts == model.facts
+    section = stages.config.training.model_copy(update={"seed": 9})
+    other = replace(stages, config=stages.config.model_copy(update={"training": section}))
+    said = r"was trained on other sums, columns or with another seed than 9; train again"
+    with pytest.raises(DataError, match=said):
+        other.load()
+    assert trained == []
+    assert other.trained() is model
+    assert trained == [9]
+    squares: Any = SimpleNamespace(scores=True)
+    with pytest.raises(DataError, match="tell how good a model is, and teach none; fetch those"):
+        _ = replace(stages, _answers=[squares]).learned_from
+
+
+@pytest.fixture
+def agreed(stages: SumStages) -> SumStages:
+    """The same with what is agreed of labels, and two rounds."""
+    groups = GroupsSection(epsilon=EPSILON, lower=0.0, upper=10.0)
+    sections = {"groups": groups, "rounds": RoundsSection(shares=[0.5, 0.5])}
+    return replace(stages, config=stages.config.model_copy(update=sections))
+
+
+def test_each_round_is_asked_about_its_own_events_at_random_anew(agreed: SumStages) -> None:
+    mine = np.arange(EVENTS) % 4 == 1
+    asked = [agreed.ask(None, mine, number) for number in (1, 1, 2)]
+    assert asked[0] == asked[1] != asked[2]
+    question = decode_question(asked[0], int(mine.sum()))
+    assert isinstance(question, GroupQuestion)
+    assert (question.lattice.lower, question.lattice.upper) == (0.0, 10.0)
+    known = Lattice.between(0.0, 10.0), EPSILON, np.random.default_rng((0, 1))
+    wanted = ask_first(agreed.table.filter(pl.Series(mine)), *known, agreed.config.data.stated)
+    assert asked[0] == encode_question(wanted)
+    given: list[Any] = []
+
+    def ask(own: pl.DataFrame, epsilon: float, rng: np.random.Generator) -> Any:
+        given.append((own["x"].to_list(), epsilon, rng.random()))
+        return question
+
+    model: Any = SimpleNamespace(model=SimpleNamespace(ask=ask))
+    assert agreed.ask(model, mine, 2) == asked[0]
+    x = agreed.features["x"].to_numpy()[mine].tolist()
+    assert given == [(x, EPSILON, np.random.default_rng((0, 2)).random())]
+
+
+def test_a_score_is_asked_about_what_is_predicted_of_events_kept(
+    agreed: SumStages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, mine = agreed.trained(), np.arange(EVENTS) % 3 == 0
+    given: list[Any] = []
+    plain = ScoreQuestion.of
+
+    def of(*facts: Any) -> ScoreQuestion:
+        given.append(facts)
+        return plain(*facts)
+
+    monkeypatch.setattr(ScoreQuestion, "of", of)
+    question = decode_question(agreed.ask_score(model, mine), int(mine.sum()))
+    assert isinstance(question, GroupQuestion)
+    ((points, mean, lattice, epsilon, rng, miss),) = given
+    predicted = model.predict(agreed.table)["prediction"].to_numpy()
+    assert points == pytest.approx(predicted[mine])
+    assert mean == pytest.approx(predicted[:TAUGHT].mean())
+    assert (lattice, epsilon) == (Lattice.between(0.0, 10.0), EPSILON)
+    assert miss == model.model.miss
+    again = np.random.default_rng((0, 3))  # the epoch after the last round
+    plain(points, mean, lattice, epsilon, again, miss)
+    assert rng.random() == again.random()
+
+
+def test_what_asks_nothing_or_of_codes_is_sent_whatever_is_agreed(
+    agreed: SumStages, stages: SumStages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[Population] = []
+    monkeypatch.setattr(Transfer, "submit", lambda self, asked, folder: sent.append(asked))
+    laws = np.ones((1, 3), dtype=np.int64)
+    codes = Question(np.zeros(EVENTS, dtype=np.int64), Grid(np.arange(3.0)), laws)
+    sums = lv.ask_groups(stages.table, epsilon=EPSILON, lower=0, upper=9)
+    kept = [
+        Population(bytes(16 * EVENTS), bytes(16), asked)
+        for asked in (b"", encode_question(codes), encode_question(sums))
+    ]
+    for each in kept[:2]:
+        agreed.submit(each, tmp_path)
+    stages.submit(kept[2], tmp_path)  # nothing is agreed
+    assert sent == kept
+
+
 def test_segments_and_questions_are_not_had_of_sums(stages: SumStages) -> None:
     for ask, by, said in (([], ["x"], "--by"), (["squared"], [], "--ask")):
         with pytest.raises(ConfigError, match=f"^{said} cannot be had of a model of sums"):
@@ -137,8 +236,8 @@ def test_what_sums_do_not_show_is_said_of_the_last_round_alone(
     assert saved.facts.warnings == ("nothing is shown: ask about more events",)
 
 
-def evaluated(stages: SumStages, *noise: float) -> dict[str, Any]:
-    """The metrics of a model without errors, whose two sums have noise of so many deviations."""
+def answered(stages: SumStages, *noise: float) -> SavedSums:
+    """A model without errors, whose two sums arrive with noise of so many deviations."""
     del stages.answers[1:]
     model, rows = stages.trained(), np.arange(TAUGHT, EVENTS)
     points = model.predict(stages.table[rows])["prediction"].to_numpy()
@@ -150,7 +249,12 @@ def evaluated(stages: SumStages, *noise: float) -> dict[str, Any]:
     moved = np.round(np.array(noise) * noisy.variances**0.5).astype(np.int64)
     answer = PrivateSums(noisy, noisy.question.sums(places) + moved)
     stages.answers[1:] = [Sums(rows, answer, "cd", EPSILON)]
-    metrics = stages.evaluate(model)
+    return model
+
+
+def evaluated(stages: SumStages, *noise: float) -> dict[str, Any]:
+    """The metrics of such a model."""
+    metrics = stages.evaluate(answered(stages, *noise))
     assert metrics["epsilon"] == EPSILON  # the most that a label spends
     assert json.loads(stages.config.output.metrics.read_text("utf-8")) == metrics
     return metrics
@@ -163,6 +267,10 @@ def test_noise_below_no_errors_at_all_leaves_an_interval(
 ) -> None:
     """R² of 1 to 1 would be more than any noisy sum can tell."""
     metrics = evaluated(stages, deviations, 0.0)
+    warnings, (line,) = stages.told(metrics)
+    assert warnings == metrics["warnings"]
+    assert line.startswith("better than a constant: yes; R² ")
+    assert line.endswith(", by sums over 1,000 events kept")
     assert metrics["estimated_r2_high"] == 1
     assert 0.5 < metrics["estimated_r2_low"] < 0.99
     assert metrics["verdict"] == "better"
@@ -177,11 +285,32 @@ def test_sums_that_no_labels_have_leave_a_model_without_a_score(
     (said,) = metrics["warnings"]
     assert said.startswith("no sums tell how good this model is: no labels have such sums")
     assert not {"verdict", "estimated_r2"} & set(metrics)
+    assert stages.told(metrics) == (metrics["warnings"], [])
     counted = [metrics[name] for name in ("rows", "training_rows", "holdout_rows")]
     assert counted == [EVENTS, TAUGHT, 0]
     step = stages.answers[0].answer.question.lattice.step  # from 0 to 10, both ends included
     assert metrics["points"] == round(10 / step) + 1
+    groups = stages.answers[0].answer.question.half_widths.size
+    assert stages.learned_words == f"{groups} sums over 200 events"
     assert stages.config.output.report.is_file()
+
+
+def test_one_release_tells_how_good_a_model_is(
+    stages: SumStages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of the score's epoch, or one that was fetched by name."""
+    model = answered(stages, 1.0, 0.0)
+    _, told = stages.answers
+    scored = stages._scored(model)
+    assert scored is not None
+    monkeypatch.setattr(SumStages, "score_release", Path("there"))
+    monkeypatch.setattr(Sums, "read", lambda folder, keys, secrets: told)
+    monkeypatch.setattr(FeaturePartyConfig, "secrets_of", lambda self, party: [])
+    with pytest.raises(ConfigError, match="2 releases tell how good a model is; leave all but one"):
+        stages._scored(model)
+    again = replace(stages, _answers=stages.answers[:1])._scored(model)
+    assert again is not None
+    assert again.r2 == scored.r2
 
 
 @pytest.fixture
@@ -261,6 +390,16 @@ def test_what_is_held_out_of_true_labels_teaches_nothing(
     said = [model.predict(stages.table)["prediction"].to_list() for model in made]
     assert said[0] == said[1]
     assert found[0]["test_mse"] != pytest.approx(found[1]["test_mse"])
+
+
+def test_true_labels_are_called_as_in_the_release_by_default(
+    beside: tuple[SumStages, np.ndarray[Any, Any]], tmp_path: Path
+) -> None:
+    stages, labels = beside
+    table = pl.read_parquet(tmp_path / "truth.parquet").with_columns(other=1.0)
+    table.rename({"paid": "y"}).write_parquet(tmp_path / "called.parquet")
+    truth = TrueLabels(true_labels=tmp_path / "called.parquet")
+    assert replace(stages, truth=truth)._truth().tolist() == labels.tolist()
 
 
 def test_true_labels_tell_nothing_of_events_that_were_all_learned_from(

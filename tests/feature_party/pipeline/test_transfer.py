@@ -21,7 +21,7 @@ from labelveil.common.release.folder import (
 )
 from labelveil.common.release.table import write_release
 from labelveil.feature_party.client.channel import Withdrawn
-from labelveil.feature_party.client.release_client import ReleaseClient
+from labelveil.feature_party.client.release_client import Fetched, ReleaseClient
 from labelveil.feature_party.client.submission import Population, SubmittingClient
 from labelveil.feature_party.commands.submit import submitted
 from labelveil.feature_party.config.labels_party import GroupsSection, RoundsSection
@@ -123,6 +123,54 @@ def test_what_was_refused_leaves_nothing(rounds: Rounds, monkeypatch: pytest.Mon
     assert kept(rounds) == (FIRST.keys, FIRST.question)
 
 
+@pytest.mark.parametrize(("anyway", "there"), [(True, True), (True, False), (False, True)])
+def test_a_withdrawn_round_goes_on_where_it_is_here_and_learned_from_anyway(
+    rounds: Rounds, monkeypatch: pytest.MonkeyPatch, anyway: bool, there: bool
+) -> None:
+    folder = rounds.config.round_folder(2)
+    folder.mkdir(parents=True)
+    for name in (MANIFEST_FILE, CODES_FILE)[: 1 + there]:
+        (folder / name).touch()
+    taken = rounds.config.release.model_copy(update={"withdrawn": anyway})
+    stages = rounds.stages.with_config(rounds.config.model_copy(update={"release": taken}))
+    withdrawn = ends(Withdrawn("it is withdrawn", "a mistake"))
+    if anyway and there:
+        assert send(Rounds(stages), monkeypatch, FIRST, withdrawn) == "withdrawn"
+    else:
+        with pytest.raises(Withdrawn):
+            send(Rounds(stages), monkeypatch, FIRST, withdrawn)
+    assert kept(rounds) is None
+    other = ends(ReleaseError("not this one"))
+    with pytest.raises(ReleaseError, match="not this one"):
+        send(Rounds(stages), monkeypatch, FIRST, other)
+
+
+def test_labels_are_written_for_other_programs_of_rounds_and_not_of_their_score(
+    rounds: Rounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[tuple[Path, Any]] = []
+    monkeypatch.setattr(
+        "labelveil.feature_party.client.labels_table.write_labels_table",
+        lambda *given: written.append(given),
+    )
+    monkeypatch.setattr(
+        ReleaseClient, "fetch", lambda self, folder, show: Fetched(folder.name, folder, 5, 0.1)
+    )
+
+    def fetched(**release: bool) -> list[str]:
+        written.clear()
+        section = rounds.config.release.model_copy(update=release)
+        epochs = {"epoch": "", "epochs": ["day-1", "day-2", "day-3"]}
+        party = rounds.config.only_labels_party.model_copy(update=epochs)
+        update = {"release": section, "labels_party": [party]}
+        rounds.stages.with_config(rounds.config.model_copy(update=update)).fetch()
+        assert all(folder == section.directory / manifest for folder, manifest in written)
+        return [manifest for _, manifest in written]
+
+    assert fetched() == []
+    assert fetched(parquet=True) == ["day-1", "day-2"]
+
+
 @pytest.mark.parametrize("writes", range(6))
 def test_keys_never_lie_beside_another_question(
     rounds: Rounds, monkeypatch: pytest.MonkeyPatch, writes: int
@@ -182,6 +230,9 @@ def test_a_withdrawn_score_is_warned_of_and_does_not_tell(
         (folder / name).touch()
     taken = rounds.config.release.model_copy(update={"withdrawn": anyway})
     stages = replace(rounds.stages, config=rounds.config.model_copy(update={"release": taken}))
+    (folder / CODES_FILE).unlink()
+    assert stages.score_release is None  # it is not all here
+    (folder / CODES_FILE).touch()
     assert stages.score_release == folder
     assert capsys.readouterr().err == ""
     mark_withdrawn(folder, "labels of another table")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -15,11 +15,15 @@ from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
 from labelveil.feature_party.config.sections import DataSection, FeaturePartyConfig, TrainingSection
 from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.model.encoding import Encoded
 from labelveil.feature_party.model.facts import FitSettings
+from labelveil.feature_party.model.network import Ensemble, NetworkShape
+from labelveil.feature_party.model.trees import Trees
 from labelveil.feature_party.training import run
 from labelveil.feature_party.training.batches import BatchPlan, group_size
 from labelveil.feature_party.training.events import TrainingSetup
 from labelveil.feature_party.training.fitting import EpochRecord, Fit, _learning_rate, out_of_reach
+from labelveil.feature_party.training.folds import FoldedRows
 from labelveil.feature_party.training.holdout import deal_holdout, draw_holdout
 from labelveil.feature_party.training.in_memory import Prepared
 from labelveil.feature_party.training.mixture import MEAN, OF_MEANS, Candidate, Mixture, Trained
@@ -53,7 +57,7 @@ def test_folds_leave_out_each_row_once_and_train_on_the_rest(sizes: tuple[int, .
     assert plan.group == 2
     for part, rows in enumerate(sizes):
         size = plan.left_out(part)
-        assert size == max(1, min(rows // 4, rows - 1))
+        assert size == max(1, rows // 4)
         training, out = (each.numpy() for each in plan.folds(part))
         assert (training.shape, out.shape) == ((8, rows - size), (8, size))
         for member in range(8):
@@ -73,7 +77,8 @@ def test_folds_leave_out_each_row_once_and_train_on_the_rest(sizes: tuple[int, .
 
 
 @pytest.mark.parametrize(
-    ("validation", "rows", "left_out"), [(0.25, 2, 1), (0.01, 50, 1), (0.5, 9, 4), (0.5, 3, 1)]
+    ("validation", "rows", "left_out"),
+    [(0.25, 2, 1), (0.01, 50, 1), (0.5, 9, 4), (0.5, 3, 1)],
 )
 def test_at_least_a_row_is_left_out_and_one_trained_on(
     validation: float, rows: int, left_out: int
@@ -244,6 +249,47 @@ def test_a_mixture_says_what_predicts_and_what_was_tried() -> None:
     ]  # fmt: skip
 
 
+def test_networks_that_were_trained_apart_are_one_ensemble() -> None:
+    """Each row that one of them left out counts alike."""
+    made = []
+    for rows, members, start in ((3, 2, 0), (1, 1, 3)):
+        shape = NetworkShape(2, (), (3,), 1, members)
+        learned = Ensemble(shape, torch.Generator().manual_seed(members))
+        places = np.arange(start, start + rows)
+        values = [places + offset for offset in (0.25, 0.5, 0.75)]
+        history = [EpochRecord(members, 5, 1.0, 1.0, True)]
+        made.append(Fit(learned, history, places, *values, np.eye(2)[members - 1]))
+    first, second = made
+    both = first.followed_by(second)
+    assert both.history == second.history
+    assert both.rows.tolist() == [0, 1, 2, 3]
+    for name, offset in (("losses", 0.25), ("predictions", 0.5), ("estimates", 0.75)):
+        assert getattr(both, name).tolist() == [row + offset for row in range(4)]
+    assert both.marginal.tolist() == [0.25, 0.75]
+    inputs, none = torch.ones(1, 1, 2), torch.zeros(1, 1, 0, dtype=torch.int64)
+    together = both.learned(inputs, none)
+    apart = [each.learned(inputs, none) for each in made]
+    assert torch.equal(together, torch.cat(apart))
+    for one, other in ((first, fitted([1.0])), (fitted([1.0]), first)):
+        with pytest.raises(TypeError, match="only networks have members that are trained apart"):
+            one.followed_by(other)
+
+
+@pytest.mark.parametrize(
+    ("rows", "sizes"),
+    [(23, [4, 4, 4, 4, 3]), (22, [5, 5, 4, 4]), (9, [5]), (5, [1]), (4, [])],
+)
+def test_rows_that_no_model_leaves_out_make_up_folds_about_as_large(
+    rows: int, sizes: list[int]
+) -> None:
+    inputs = Encoded(np.zeros((rows, 1), np.float32), np.zeros((rows, 0), np.int32))
+    nothing = np.zeros(rows)
+    folds = np.array([[3, 0, 1, 2]])
+    found = FoldedRows(cast(Any, None), inputs, nothing, nothing, folds, 0).fold_of
+    assert np.flatnonzero(found == 0).tolist() == [0, 1, 2, 3]
+    assert np.bincount(found)[1:].tolist() == sizes
+
+
 def events() -> Prepared:
     rng = np.random.default_rng(1)
     grid = np.arange(6.0)
@@ -283,7 +329,7 @@ def test_models_are_trained_as_approved(learner: str) -> None:
     })  # fmt: skip
 
 
-def test_all_that_may_do_well_is_mixed_as_approved() -> None:
+def test_all_that_may_do_well_is_mixed_as_approved(monkeypatch: pytest.MonkeyPatch) -> None:
     section = TrainingSection(ensemble=2, epochs=2, hidden=[4], checkpoint=False)
     model = run.train(events(), TrainingSetup(section, DataSection()))
     facts = model.facts
@@ -292,7 +338,18 @@ def test_all_that_may_do_well_is_mixed_as_approved() -> None:
     ended: list[str] = []  # trees of one size
     setup = TrainingSetup(section, DataSection(), asks=True)
     setup = replace(setup, on_epoch=lambda of, record: ended.extend([of] * bool(record.ended)))
-    assert run.train(events(), setup).facts.heads.keys() == facts.heads.keys()
+    monkeypatch.setattr(run.Reach, "from_means", lambda *given: given)
+    limited = run.train(events(), setup)
+    assert limited.facts.heads.keys() == facts.heads.keys()
+    # trees that learn means alone limit all others' and come last, whatever their share is
+    given: Any = limited.reach
+    assert given[0] is limited.support
+    assert given[1].shape == given[2].shape
+    assert given[3] == pytest.approx(400 * limited.problem.informativeness)
+    heads = [(expert.objective.head, type(expert.learned)) for expert in limited.experts]
+    assert heads[-1] == ("mean", Trees)
+    assert ("mean", Trees) not in heads[:-1]
+    assert sum(expert.weight for expert in limited.experts) == pytest.approx(1)
     trees = [name for name in ended if "trees" in name]
     assert trees == ["likelihood-trees-gaussian", "likelihood-trees-mean"]
     approved(KEPT, "trained all", {

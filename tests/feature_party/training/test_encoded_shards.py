@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -17,6 +21,7 @@ from labelveil.feature_party import tables as streaming
 from labelveil.feature_party.commands.cli import app
 from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.join import on_disk as external_join
+from labelveil.feature_party.join.matches import JoinInputs, Party
 from labelveil.feature_party.learning.objectives import PointObjective, build_objective
 from labelveil.feature_party.model.encoding import Encoded, Encoder
 from labelveil.feature_party.model.facts import FitSettings
@@ -25,13 +30,16 @@ from labelveil.feature_party.pipeline.stages import Stages
 from labelveil.feature_party.schema import Stated
 from labelveil.feature_party.training import encoded_shards as shards
 from labelveil.feature_party.training import fitting
+from labelveil.feature_party.training import prepare as prepare_module
 from labelveil.feature_party.training.batches import MemoryParts, Rows
 from labelveil.feature_party.training.encoded_shards import RowStream, Shards, fit_encoder
+from labelveil.feature_party.training.events import TrainingSetup
 from labelveil.feature_party.training.fitting import Fitter
 from labelveil.feature_party.training.in_memory import Prepared
+from labelveil.feature_party.training.prepare import Preparation
 from labelveil.feature_party.training.streamed import PreparedShards
 from tests.feature_party.learn import prepare, train
-from tests.feature_party.worlds import World, build_world
+from tests.feature_party.worlds import SECRET, World, build_world
 
 CPU = torch.device("cpu")
 
@@ -106,8 +114,9 @@ def test_shards_train_what_memory_trains(world: World, tmp_path: Path) -> None:
 def test_training_keeps_the_weights_of_the_best_of_three_epochs_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of losses that are given, averaged over an epoch and the two before it."""
-    losses = [9.0, 3.0, 3.0, 7.0, 2.0, 8.0, 8.0, 8.0, 0.0]
+    """Of losses that are given, averaged over an epoch and the two before it; and training ends
+    where it cannot come below what there is already."""
+    losses = [9.0, 3.0, 3.0, 7.0, 2.0, 3.0, 8.0, 8.0, 0.0]  # the sixth is as good as the fifth
     honest = Fitter._out_of_fold
 
     def numbered(self: Fitter, epoch: int, *given: object) -> None:
@@ -138,6 +147,12 @@ def test_training_keeps_the_weights_of_the_best_of_three_epochs_each(
     assert (np.diff(left_out) > 0).all()
     assert np.sum(left_out < 24) == 12
     assert left_out[-1] < 40
+    losses[:] = [3.0 - 0.01 * epoch for epoch in range(9)]
+    ends = {}
+    for beat in (2.0, 2.95):
+        (fit,) = Fitter(objective, parts, shape, settings, CPU, beat=beat).run()
+        ends[beat] = len(fit.history), fit.history[-1].ended
+    assert ends == {2.0: (4, "behind what is trained already"), 2.95: (9, "")}
 
 
 def test_shards_hold_every_training_row_once_with_its_code(world: World, tmp_path: Path) -> None:
@@ -210,7 +225,6 @@ def test_auto_streams_what_is_too_large_and_removes_its_shards(
     assert not (tmp_path / "model" / "amount" / "shards").exists()
 
 
-@pytest.mark.slow
 def test_shards_are_used_again_only_for_the_same_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,23 +237,32 @@ def test_shards_are_used_again_only_for_the_same_rows(
         lambda *given: (written.append(1), plain(*given)),
     )
 
-    def trained(**training: object) -> None:
-        settings = config(world, tmp_path, shards=str(folder), epochs=1, **training)
-        train(prepare(world.directory, world.features, settings), settings)
+    def prepared(**training: object) -> PreparedShards:
+        settings = config(world, tmp_path, shards=str(folder), **training)
+        found = prepare(world.directory, world.features, settings)
+        assert isinstance(found, PreparedShards)
+        return found
 
-    trained()
-    trained(learning_rate=1e-3)
-    assert len(written) == 1
-    trained(seed=1)
-    assert len(written) == 2
+    def encoded(data: PreparedShards, *ignored: str, **training: object) -> int:
+        settings = config(world, tmp_path, shards=str(folder), **training)
+        named = settings.data.model_copy(update={"ignore": [*ignored]})
+        stated = Stated(ignored=("event", *ignored))
+        written.clear()
+        data.encoded(TrainingSetup(settings.training, named), partial(Encoder.fit, stated=stated))
+        return len(written)
+
+    data = prepared()
+    assert [encoded(data), encoded(prepared()), encoded(data, learning_rate=1e-3)] == [1, 0, 0]
+    for other in ({"seed": 1}, {"holdout": 0.3}, {"shard_rows": 150}):
+        assert [encoded(data, **other), encoded(data, **other)] == [1, 0]
+    assert [encoded(data), encoded(data, "income")] == [1, 1]
     table = pl.read_parquet(world.features)
     table.with_columns(pl.col(pl.Float64) * 2).write_parquet(world.features)
-    trained(seed=1)
-    assert len(written) == 3
+    assert [encoded(other, "income") for other in (prepared(), prepared(), data)] == [1, 0, 1]
     part = folder / "part-00000.parquet"
     part.write_bytes(part.read_bytes()[:-20])
     with pytest.raises(DataError, match=r"part-00000.parquet is missing or damaged; remove"):
-        trained(seed=1)
+        encoded(data, "income")
 
 
 def test_shards_need_a_file_a_folder_and_privatized_labels(world: World, tmp_path: Path) -> None:
@@ -257,6 +280,156 @@ def test_shards_need_a_file_a_folder_and_privatized_labels(world: World, tmp_pat
     settings = config(world, tmp_path, shards=str(tmp_path / "rows"), learner="linear")
     with pytest.raises(ConfigError, match="learner='linear' trains in memory alone"):
         train(prepare(world.directory, world.features, settings), settings)
+
+
+def test_of_very_many_events_as_many_are_held_out_as_memory_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In rounds each event by itself, of all that may still come."""
+    world = build_world(tmp_path, rows=400)
+    table = pl.read_parquet(world.features)
+    more = table.with_columns(event=pl.col("event") + "more")
+    table = pl.concat([table, more])[::-1]
+    table.write_parquet(world.features)
+    settings = config(world, tmp_path, shards=str(tmp_path / "rows"), holdout=0.5, seed=3)
+    inputs = JoinInputs((world.directory,), world.features, "event", (Party(SECRET),))
+    sections = settings.training, settings.join, settings.engine
+    matched = np.flatnonzero(~table["event"].str.ends_with("more").to_numpy())
+    for in_rounds, most in ((False, 50), (False, 1 << 20), (True, 50), (True, 1 << 20)):
+        monkeypatch.setattr(prepare_module, "MOST_HELD_OUT", most)
+        (events,) = Preparation(inputs, *sections, in_rounds).events().values()
+        if in_rounds:
+            share = min(0.5, most / 800)
+            held = matched[np.random.default_rng(3).random(800)[matched] < share]
+            names = table["event"][held].to_list()
+            assert sorted(events.held_out()[0]["event"].to_list()) == sorted(names)
+        else:
+            assert events.holdout.size == min(200, most)
+        assert events.training_rows == 400 - events.holdout.size
+
+
+def test_a_worker_that_sees_no_shards_says_which_it_is(world: World, tmp_path: Path) -> None:
+    settings = config(world, tmp_path, shards=str(tmp_path / "rows"))
+    blind: Any = SimpleNamespace(first=False, rank=2, wait=lambda: None)
+    data = prepare(world.directory, world.features, settings)
+    with pytest.raises(DataError, match=r"worker 2 does not see the shards in .*rows; set .train"):
+        train(data, settings, workers=blind)
+    inputs = JoinInputs((world.directory,), world.features, "event", (Party(SECRET),))
+    elsewhere = settings.join.model_copy(update={"directory": tmp_path / "elsewhere"})
+    sections = settings.training, elsewhere, settings.engine
+    with pytest.raises(DataError, match=r"worker 2 does not see the join in .*elsewhere; set"):
+        Preparation(inputs, *sections, workers=blind).events()
+
+
+def stream_of(rows: int, at_once: int = 7) -> tuple[RowStream, Encoder, np.ndarray]:
+    """Rows of a number and a category, some at a time, and the code of each."""
+    rng = np.random.default_rng(2)
+    table = pl.DataFrame({"x": rng.normal(size=rows), "kind": rng.choice(["a", "b"], rows)})
+    codes = rng.permutation(rows).astype(np.uint16)
+
+    def walk(columns: Sequence[str]) -> Iterator[tuple[pl.DataFrame, np.ndarray]]:
+        starts = range(0, rows, at_once)
+        return ((table[a : a + at_once].select(columns), codes[a : a + at_once]) for a in starts)
+
+    return RowStream(walk, rows, seed=3), Encoder.fit(table, pieces=0), codes
+
+
+@pytest.mark.parametrize(("group", "pending"), [(1 << 30, 1 << 30), (40, 1 << 30), (1 << 30, 200)])
+def test_shards_are_written_some_rows_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: int, pending: int
+) -> None:
+    """As soon as all that is pending is as much as each shard's group, or as memory is to hold."""
+    monkeypatch.setattr(shards, "_GROUP_BYTES", group)
+    monkeypatch.setattr(shards, "_PENDING_BYTES", pending)
+    stream, encoder, codes = stream_of(100)
+    shards.write_shards(tmp_path, "content", stream, encoder, 30)
+    found = Shards.open(tmp_path, "content")
+    assert found is not None
+    assert (len(found.sizes), sum(found.sizes)) == (3, 100)
+    paths = sorted(tmp_path.glob("*.parquet"))
+    groups = [pq.ParquetFile(path).num_row_groups for path in paths]
+    assert (max(groups) > 1) == (group < 1 << 30 or pending < 1 << 30)
+    # each row with its own code, by chunks or whole
+    (table,) = (pl.concat([rows for rows, _ in stream.walk(encoder.columns)]).rechunk(),)
+    wanted = encoder.encode(table)
+    order, at, read = np.argsort(codes), 0, []
+    for part, size in enumerate(found.sizes):
+        rows, own = found.read(part)
+        assert np.array_equal(found.codes_of(np.arange(at, at + size)), own)
+        places = order[own]
+        assert np.array_equal(rows.numeric, wanted.numeric[places])
+        assert np.array_equal(rows.categories, wanted.categories[places])
+        assert np.all(np.diff(places) > 0)  # in the stream's order
+        at += size
+        read += own.tolist()
+    assert sorted(read) == [*range(100)]
+    picked = np.array([99, 0, 50])
+    assert found.codes_of(picked).tolist() == [read[place] for place in picked]
+
+
+@pytest.mark.parametrize(
+    ("size", "rows", "most", "count"),
+    [
+        (33, 1, 512, 3), (41, 1, 512, 2), (10, 1, 4, 4), (1000, 1, 512, 1),
+        (None, 40, 512, 2), (None, 1000, 512, 1), (None, 0.5, 512, 100), (None, 0.5, 9, 9),
+    ],
+)  # fmt: skip
+def test_there_are_as_many_shards_as_rows_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int | None, rows: float, most: int,
+    count: int,
+) -> None:  # fmt: skip
+    """By default of bytes: a row has four for each input, two of its code and 48 of its order."""
+    stream, encoder, _ = stream_of(100)
+    width = 4 * (encoder.inputs + 1) + 2 + 48
+    monkeypatch.setattr(shards, "_SHARD_BYTES", int(rows * width))
+    monkeypatch.setattr(shards, "_MOST_SHARDS", most)
+    shards.write_shards(tmp_path, "content", stream, encoder, size)
+    assert len(list(tmp_path.glob("*.parquet"))) == count
+
+
+def test_shards_that_are_not_what_was_written_are_refused(tmp_path: Path) -> None:
+    stream, encoder, _ = stream_of(100)
+    shards.write_shards(tmp_path, "content", stream, encoder, 50)
+    assert Shards.open(tmp_path / "elsewhere", "content") is None
+    assert Shards.open(tmp_path, "other") is None
+    first, second = sorted(tmp_path.glob("*.parquet"))
+    kept = first.read_bytes()
+    first.write_bytes(second.read_bytes())  # of another number of rows
+    sizes = [pq.ParquetFile(path).metadata.num_rows for path in (second, tmp_path / first.name)]
+    assert sizes[0] != 100 - sizes[0]
+    with pytest.raises(DataError, match=rf"holds {sizes[0]} rows, not {100 - sizes[0]}; remove"):
+        Shards.open(tmp_path, "content")
+    first.write_bytes(kept)
+    second.write_bytes(second.read_bytes()[:-20])
+    for _ in range(2):
+        with pytest.raises(DataError, match=rf"{second} is missing or damaged; remove {tmp_path}"):
+            Shards.open(tmp_path, "content")
+        second.unlink(missing_ok=True)
+    manifest = tmp_path / shards.ENCODED_MANIFEST
+    whole = json.loads(manifest.read_text())
+    for wrong in ("{", "[]", json.dumps({"content": "content"}), json.dumps(whole | {"sizes": 3})):
+        manifest.write_text(wrong)
+        with pytest.raises(DataError, match=r"shards.json is damaged; remove .* and train again"):
+            Shards.open(tmp_path, "content")
+
+
+@pytest.mark.parametrize("words", ["no space", None])
+def test_shards_that_cannot_be_written_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str | None
+) -> None:
+    stream, encoder, _ = stream_of(1000)
+    shards.write_shards(tmp_path / "rows", "content", stream, encoder)
+    error = OSError(28, words) if words else OSError("a pipe")
+
+    def full(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(shards._Writer, "add", full)
+    size = 1000 * (4 * (encoder.inputs + 1) + 2)
+    said = rf"rows cannot be written: {words or 'a pipe'}; {size:,} bytes are needed, see .training"
+    with pytest.raises(DataError, match=said):
+        shards.write_shards(tmp_path / "rows", "content", stream, encoder)
+    assert not (tmp_path / "rows").exists()
 
 
 def test_an_epoch_goes_on_after_the_last_part(
@@ -306,9 +479,12 @@ def test_large_streams_are_sampled_for_numbers_and_counted_for_categories(
 
     stream = RowStream(walk, 20_000, seed=0)
 
-    monkeypatch.setattr(shards, "SAMPLE_ROWS", 5000)
     fit = lambda rows: Encoder.fit(rows, pieces=8)  # noqa: E731
-    sampled, exact = fit_encoder(stream, table.columns, fit), fit(table)
+    exact = fit(table)
+    monkeypatch.setattr(shards, "SAMPLE_ROWS", 20_000)
+    assert fit_encoder(stream, table.columns, fit) == exact  # as many are all taken
+    monkeypatch.setattr(shards, "SAMPLE_ROWS", 5000)
+    sampled = fit_encoder(stream, table.columns, fit)
     assert sampled.categorical == exact.categorical
     assert sampled.numeric != exact.numeric
     # 5 standard errors of a median of 5000 rows

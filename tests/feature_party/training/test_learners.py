@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -23,19 +24,20 @@ from labelveil.common.randomizers.knots import interpolation
 from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.evaluation.unseen import unseen
 from labelveil.feature_party.export.run import export_model
+from labelveil.feature_party.join.matches import MatchCounts
 from labelveil.feature_party.learning.law_table import LawTable
 from labelveil.feature_party.learning.mixing import Gain
 from labelveil.feature_party.learning.objectives import LikelihoodObjective
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.model.model import Model
-from labelveil.feature_party.model.network import Ensemble
+from labelveil.feature_party.model.network import EMBEDDING, Ensemble
 from labelveil.feature_party.model.prediction import predict_file
 from labelveil.feature_party.model.several_labels import LabelModels
 from labelveil.feature_party.model.trees import Trees
 from labelveil.feature_party.threads import threads_for
-from labelveil.feature_party.training import run, trees
-from labelveil.feature_party.training.fitting import EpochRecord, Fit, out_of_reach
+from labelveil.feature_party.training import linear, quick, run, trees
+from labelveil.feature_party.training.fitting import EpochRecord, Fit
 from labelveil.feature_party.training.folds import FoldedRows
 from labelveil.feature_party.training.holdout import draw_holdout
 from labelveil.feature_party.training.in_memory import Prepared
@@ -60,11 +62,11 @@ def events(table: pl.DataFrame, means: np.ndarray, epsilon: float = 2.0) -> Prep
     return Prepared.of_table(table, codes, problem, draw_holdout(means.size, 0.2, 0))
 
 
-def interaction() -> tuple[Prepared, np.ndarray]:
+def interaction(rows: int = ROWS) -> tuple[Prepared, np.ndarray]:
     """Numbers that matter together alone, and a category with 300 values."""
     rng = np.random.default_rng(0)
-    x = rng.uniform(-1, 1, size=(ROWS, 3))
-    shop = rng.integers(300, size=ROWS)
+    x = rng.uniform(-1, 1, size=(rows, 3))
+    shop = rng.integers(300, size=rows)
     means = 15 + 6 * np.sign(x[:, 0] * x[:, 1]) + 3 * rng.normal(size=300)[shop]
     table = pl.DataFrame({f"x{i}": x[:, i] for i in range(3)} | {"shop": shop.astype(str)})
     return events(table, means), means
@@ -125,9 +127,10 @@ def test_trees_as_tensors_are_those_of_lightgbm(
     monkeypatch: pytest.MonkeyPatch, last: int, size: trees._Size
 ) -> None:
     """Also of a fold that finds nothing to split any more, rounds before the others."""
-    data, _ = interaction()
+    data, _ = interaction(1500)
     monkeypatch.setattr(trees, "_SMALL", size)
     monkeypatch.setattr(trees, "_LARGE", size)
+    monkeypatch.setattr(trees, "ROUNDS", 40)
     made = []
 
     class Numbered(trees.Fold):
@@ -173,7 +176,7 @@ THREADS = "labelveil.feature_party.threads.THREADS"
 def test_what_is_trained_side_by_side_is_what_one_thread_trains_and_nothing_is_said(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], learner: str
 ) -> None:
-    data, _ = interaction()
+    data, _ = interaction(600)
     monkeypatch.setattr(trees, "ROUNDS", 5)
     found = []
     for cores in (1, 3):
@@ -190,7 +193,7 @@ def test_what_is_trained_side_by_side_is_what_one_thread_trains_and_nothing_is_s
 def test_an_interrupt_among_trees_ends_networks_after_an_epoch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    data, _ = interaction()
+    data, _ = interaction(1500)
     monkeypatch.setattr(THREADS, 2)
     boosting, networks = threading.Event(), list[int]()
 
@@ -223,17 +226,143 @@ def test_trees_are_as_large_as_codes_say(size: trees._Size) -> None:
     assert learned.shape.depth == size.depth
 
 
-@pytest.mark.slow
-def test_trees_behind_smaller_ones_end() -> None:
-    x = np.random.default_rng(0).uniform(-1, 1, ROWS)
-    reports: list[EpochRecord] = []
-    data = events(pl.DataFrame({"x": x}), 15 + 6 * x)
-    section = {"learner": "trees", "head": "gaussian"}
-    config = FeaturePartyConfig.model_validate({"data": {"key": "event"}, "training": section})
-    train(data, config, on_epoch=lambda _, record: reports.append(record))
-    small, large = (record for record in reports if record.ended)
-    assert large.ended == "behind smaller trees"
-    assert large.epoch < small.epoch
+class Given:
+    """A model that leaves a fold out, with losses of that fold that are given."""
+
+    def __init__(self, held: list[float]) -> None:
+        self.held, self.at, self.kept = held, 0, 0
+        self.booster, self.best_outputs = self, held
+
+    def round(self) -> tuple[float, float]:
+        self.at += 1
+        return 1 / self.at, self.held[min(self.at, len(self.held)) - 1]
+
+    def keep(self) -> None:
+        self.kept = self.at
+
+    def model_to_string(self, num_iteration: int) -> str:
+        return f"{num_iteration} trees"
+
+
+FALLING = [9.0 - number for number in range(7)]  # to 3
+
+
+@pytest.mark.parametrize(
+    ("held", "rival", "rounds", "best", "ended"),
+    [
+        (FALLING, [], 15, 7, "no better for 8 rounds"),  # as good is no better
+        ([*FALLING, *[4.0] * 7, 2.5], [], 23, 15, "no better for 8 rounds"),
+        ([*FALLING, *[4.0] * 7, 2.5], [3.5, 3.0], 23, 15, "no better for 8 rounds"),
+        ([*FALLING, *[4.0] * 7, 2.5], [2.9], 10, 7, "behind smaller trees"),
+        (FALLING, [0.1] * 9 + [3.0] + [0.1] * 9, 15, 7, "no better for 8 rounds"),
+        (FALLING, [9.0] * 9 + [2.9] + [9.0] * 9, 10, 7, "behind smaller trees"),
+        ([100.0 - number for number in range(99)], [], 25, 25, ""),
+    ],
+)
+def test_trees_are_added_until_they_help_no_more_or_are_behind(
+    monkeypatch: pytest.MonkeyPatch, held: list[float], rival: list[float], rounds: int, best: int,
+    ended: str,
+) -> None:  # fmt: skip
+    """By the mean of all folds; smaller ones are compared every ten rounds, as long as they are."""
+    monkeypatch.setattr(trees, "ROUNDS", 25)
+    boosters: Any = [Given([loss + apart for loss in held]) for apart in (-0.5, 0.5)]
+    records: list[EpochRecord] = []
+    found = trees._Boosted.run(trees._SMALL, boosters, rival, records.append)
+    assert found.models == [f"{best} trees"] * 2
+    assert [each.kept for each in boosters] == [best] * 2
+    assert len(found.least) == rounds
+    assert found.least[-1] == min(held[:rounds])
+    assert found.history == records
+    assert [record.epoch for record in records] == [*range(10, rounds, 10), rounds]
+    last = records[-1]
+    losses = 1 / rounds, pytest.approx(held[min(rounds, len(held)) - 1])
+    assert (last.epochs, last.training, last.validation, last.ended) == (25, *losses, ended)
+
+
+@pytest.mark.parametrize("rows", [43, 44])
+def test_trees_take_as_many_rows_as_two_leaves_have(rows: int) -> None:
+    """Of 43 and of 44 rows four are left out."""
+    x = np.linspace(-1, 1, rows)
+    data = replace(events(pl.DataFrame({"x": x}), 15 + 3 * x), training=np.arange(rows))
+    settings: dict[str, Any] = {"learner": "trees", "head": "gaussian", "ensemble": 1}
+    if rows == 44:
+        assert fitted(data, **settings).facts.head == "trees-gaussian"
+    else:
+        with pytest.raises(ConfigError, match="39 events to train on bear no branch of 20 each"):
+            fitted(data, **settings)
+
+
+def test_many_rows_bear_more_than_a_linear_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trees, "ROUNDS", 2)
+    x = np.linspace(-1, 1, 300)
+    data = events(pl.DataFrame({"x": x}), 15 + 3 * x)
+    for most, tried in ((240, True), (239, False)):
+        monkeypatch.setattr(quick, "MOST_LINEAR", most)
+        heads = fitted(data, ensemble=2, epochs=1).facts.heads
+        assert any(name.startswith("linear") for name in heads) == tried
+    assert fitted(data, learner="linear", ensemble=2).facts.head.startswith("linear")  # it is asked
+
+
+@pytest.mark.parametrize("values", [EMBEDDING, EMBEDDING + 1])
+@pytest.mark.parametrize("shops", [True, False])
+def test_a_linear_model_keeps_no_more_values_than_an_embedding_has(
+    values: int, shops: bool
+) -> None:
+    labels = np.arange(240) % values
+    built = build_randomizer(
+        "randomized-response", labels=np.arange(values), prior=np.ones(values), epsilon=3.0
+    )
+    codes = built.randomize(labels.astype(float), seeded_entropy(1))
+    problem = LabelProblem.from_channel(built.channel, np.ones(values))
+    table = pl.DataFrame({"x": labels / values, "shop": labels.astype(str)})
+    data = Prepared.of_table(table if shops else table.drop("shop"), codes, problem)
+    if shops and values > EMBEDDING:
+        with pytest.raises(ConfigError, match=f"linear' serves at most {EMBEDDING} values where"):
+            fitted(data, learner="linear")
+    else:
+        assert fitted(data, learner="linear").facts.head == "linear-softmax"
+
+
+def test_some_rows_stand_for_all_where_these_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In what a step is divided by, of which they have their share."""
+    rng = np.random.default_rng(1)
+    x = rng.choice([-1.0, 1.0], size=(1000, 1))
+    labels = np.clip(np.rint(1 + x[:, 0] + rng.normal(size=1000)), 0, 2).astype(int)
+    built = build_randomizer(
+        "randomized-response", labels=np.arange(3), prior=np.ones(3), epsilon=3.0
+    )
+    codes = built.randomize(labels.astype(float), seeded_entropy(1))
+    problem = LabelProblem.from_channel(built.channel, np.bincount(labels))
+    data = Prepared.of_table(pl.DataFrame(x), codes, problem)
+    points = []
+    for weighed in (10**9, 125):  # every fourth
+        monkeypatch.setattr(linear, "_WEIGHED", weighed)
+        model = fitted(data, learner="linear", ensemble=2)
+        points.append(model.predict(data.table)["prediction"].to_numpy())
+    assert np.abs(points[0] - points[1]).max() < 0.2
+    assert not np.array_equal(*points)
+
+
+@pytest.mark.parametrize(
+    ("first", "step", "head"),
+    [(0, 1, "negative-binomial"), (1, 1, "gamma"), (0, 2, "gamma")],
+)
+def test_labels_are_counts_where_they_are_whole_numbers_from_zero_on(
+    first: int, step: int, head: str
+) -> None:
+    grid = first + step * np.arange(30.0)
+    rng = np.random.default_rng(0)
+    places = np.minimum(rng.geometric(0.3, 400) - 1, 29) * (rng.random(400) < 0.9)
+    prior = np.bincount(places, minlength=30) + 0.01
+    built = build_randomizer(
+        "randomized-thresholds", labels=grid, prior=prior / prior.sum(), epsilon=3.0
+    )
+    codes = built.randomize(grid[places], seeded_entropy(1))
+    problem = LabelProblem.from_channel(built.channel, prior)
+    data = Prepared.of_table(pl.DataFrame({"x": places + rng.normal(size=400)}), codes, problem)
+    heads = fitted(data, learner="linear", ensemble=2).facts.heads
+    assert {name.removeprefix("linear-") for name in heads} >= {"log-normal", head}
+    assert len({"gamma", "negative-binomial"} & {n.removeprefix("linear-") for n in heads}) == 1
 
 
 def test_a_linear_model_serves_few_events_with_many_columns(tmp_path: Path) -> None:
@@ -338,15 +467,16 @@ def test_every_learner_takes_part_where_a_fold_is_left_out() -> None:
     assert np.allclose(found.distributions.sum(axis=1), 1)
 
 
-@pytest.mark.slow
 def test_networks_go_on_where_lightgbm_cannot_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing() -> None:
-        raise ConfigError("boosted trees are left out: no libgomp; install libgomp1")
-
-    monkeypatch.setattr("labelveil.feature_party.training.trees.lightgbm", missing)
-    data, _ = interaction()
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    monkeypatch.setattr(trees, "lightgbm", trees.lightgbm.__wrapped__)
+    data, _ = interaction(300)
+    data = replace(data, matches=MatchCounts(300, 300, 100))
     model = fitted(data, epochs=1)
-    assert "install libgomp1" in model.facts.warnings[0]
+    warned = "\n".join(model.facts.warnings)
+    assert warned.count("boosted trees are left out, LightGBM cannot be loaded (") == 1
+    assert "install the system's OpenMP library, on Debian and Ubuntu libgomp1" in warned
+    assert "only 100 events match" in warned
     assert not any(name.startswith("trees") for name in model.facts.heads)
     with pytest.raises(ConfigError, match="libgomp1"):
         fitted(data, learner="trees")
@@ -364,7 +494,7 @@ def test_a_handful_of_events_is_no_failure(ensemble: int) -> None:
 
 
 def test_a_learner_says_what_it_cannot_do() -> None:
-    data, _ = interaction()
+    data, _ = interaction(300)
     with pytest.raises(ConfigError, match="law of one or two parameters"):
         fitted(data, learner="trees", head="softmax")
     with pytest.raises(ConfigError, match="objective='debiased' is for networks"):
@@ -428,33 +558,45 @@ def test_what_makes_the_squared_error_least_counts_most_in_any_unit() -> None:
     assert shares[1] == 0
 
 
-def test_a_loss_is_out_of_reach_if_its_own_pace_does_not_lead_there() -> None:
-    falling = [1.0 - 0.01 * epoch for epoch in range(7)]  # at 0.95 on average of the last three
-    assert not out_of_reach(falling, 20, 0.85)
-    assert out_of_reach(falling, 20, 0.80)
-    assert not out_of_reach(falling, 30, 0.80)  # a third is not over
-    assert not out_of_reach([0.5] * 3 + [0.9] * 6, 20, 0.6)  # what was best is kept
-    assert not out_of_reach([1.0] * 3, 6, 0.0)
-    assert out_of_reach([1.0] * 4, 6, 0.0)
-    assert not out_of_reach([1.0, 0.9, 0.8, 0.7], 6, 0.56)
-
-
-@pytest.mark.slow
 def test_what_is_behind_on_a_part_of_the_rows_is_not_trained_in_full(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(run, "_MANY_LABELS", 0.0)  # it is tried with few labels, too
-    data, _ = interaction()
+    monkeypatch.setattr(trees, "ROUNDS", 3)
+    data, _ = interaction(600)
     section = {"ensemble": 4, "epochs": 3, "hidden": [8]}
     config = FeaturePartyConfig.model_validate({"data": {"key": "event"}, "training": section})
     ended: dict[str, str] = {}
+    mixtures, beats, plain = list[Mixture](), list[tuple[float, int]](), run.Fitter
+
+    def stacked_plain(*given: Any) -> Mixture:
+        mixtures.append(by_likelihood(*given))
+        return mixtures[-1]
+
+    def fitter(*given: Any) -> Any:
+        beats.append(given[-2:])
+        return plain(*given)
+
+    by_likelihood = Stack.by_likelihood
+    monkeypatch.setattr(Gain, "likely", False)  # a large lead may be chance
+    worth = run._WORTH
+    monkeypatch.setattr(run, "_WORTH", -1e9)
+    monkeypatch.setattr(Stack, "by_likelihood", stacked_plain)
+    monkeypatch.setattr(run, "Fitter", fitter)
     model = train(data, config, on_epoch=lambda what, record: ended.update({what: record.ended}))
+    # those tried are to beat the mixture on what the first of two groups of two left out
+    losses = mixtures[-1].losses
+    assert beats == [(math.inf, 0), (pytest.approx(losses[: losses.size // 2].mean()), 0)]
+    assert ended["tried-likelihood-prior-tilt+softmax"] == (
+        "behind the mixture on a part of the rows, left out"
+    )
     lost = [name for name, reason in ended.items() if reason.startswith("behind the mixture")]
     assert "tried-likelihood-prior-tilt+softmax" in lost
     assert "likelihood-prior-tilt+softmax" not in ended
     assert model.facts.heads["softmax"].weight == 0
 
     monkeypatch.setattr(Gain, "likely", True)
+    monkeypatch.setattr(run, "_WORTH", worth)
     ended.clear()
     train(data, config, on_epoch=lambda what, record: ended.update({what: record.ended}))
     assert "likelihood-prior-tilt+softmax" not in ended  # a lead that is certain is too small
@@ -467,10 +609,11 @@ def test_what_is_behind_on_a_part_of_the_rows_is_not_trained_in_full(
         said[:] = [each.fit for each in (*plain, *flexible)]
         return by_likelihood(stack, plain, flexible)
 
-    by_likelihood = Stack.by_likelihood
     monkeypatch.setattr(Stack, "by_likelihood", stacked)
+    beats.clear()
     model = train(data, config, on_epoch=lambda what, record: ended.update({what: record.ended}))
     assert {"tried-likelihood-prior-tilt+softmax", "likelihood-prior-tilt+softmax"} < {*ended}
+    assert [first for _, first in beats] == [0, 0, 2]
     assert len(said) > 4
     for fit in said:
         assert np.array_equal(fit.rows, said[0].rows)

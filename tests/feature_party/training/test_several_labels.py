@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,20 +19,21 @@ from labelveil.feature_party.config.sections import FeaturePartyConfig, TrueLabe
 from labelveil.feature_party.export.run import export_model
 from labelveil.feature_party.join.matches import JoinInputs, Party
 from labelveil.feature_party.model.several_labels import LabelModels
+from labelveil.feature_party.pipeline.means import means_by
 from labelveil.feature_party.pipeline.stages import Stages
 from labelveil.feature_party.training.prepare import Preparation
 from labelveil.feature_party.training.streamed import PreparedShards
 from tests.effort import one_in
 from tests.feature_party.two_labels import NAMES, Division, two_labels
-from tests.feature_party.worlds import SECRET
+from tests.feature_party.worlds import SECRET, build_world
 
 ROWS = 1600
 PARTIES = {"north": 1, "south": 2}
 
 
-def stages(folder: Path, division: Division, **training: object) -> Stages:
+def stages(folder: Path, division: Division, rows: int = ROWS, **training: object) -> Stages:
     """All stages of a release of two labels, written to a folder."""
-    release, table, labels = two_labels(ROWS, division)
+    release, table, labels = two_labels(rows, division)
     release.write(folder / "release")
     table.write_parquet(folder / "features.parquet")
     truth = pl.DataFrame({"event": table["event"], **dict(zip(NAMES, labels.T, strict=True))})
@@ -146,6 +150,11 @@ def test_decoded_labels_are_a_file_each(tmp_path: Path) -> None:
         ],
     )
     assert done.exit_code == 0, done.output
+    means = means_by(run.config, ["size"], None, quiet=True)
+    assert [(each.label, each.lines[-1]) for each in means] == [(n, f"{n}:") for n in NAMES]
+    assert [each.matches == means[0].matches for each in means] == [True, True]
+    files = [document["labels"] for document in json.loads(done.stdout)]
+    assert files == [str(tmp_path / f"labels-{name}.csv") for name in NAMES]
     truth = pl.read_parquet(tmp_path / "truth.parquet")
     for name in NAMES:
         found = pl.read_csv(tmp_path / f"labels-{name}.csv").join(truth, on="event")
@@ -155,9 +164,28 @@ def test_decoded_labels_are_a_file_each(tmp_path: Path) -> None:
         assert np.corrcoef(found["target"], found[name])[0, 1] > 0.2
 
 
-def test_what_is_about_one_label_says_so(tmp_path: Path) -> None:
-    run = stages(tmp_path, "split", learner="linear")
+def test_what_is_about_one_label_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = "labelveil.feature_party.pipeline.stages"
+    monkeypatch.setattr(f"{module}.write_report", lambda page, given: page.touch())
+    run = stages(tmp_path, "split", 300, learner="linear", epochs=1, checkpoint=False)
     models = run.train()
+    ideal = json.loads(run.train_on_truth(tmp_path / "ideal").read_text())
+    scores = run.evaluate(models, tmp_path / "ideal" / "metrics.json")
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    truth = pl.read_parquet(tmp_path / "truth.parquet")
+    for name, found, known in zip(NAMES, metrics["labels"], ideal["labels"], strict=True):
+        table = scores[name].events.held_out()[0].join(truth, "event", maintain_order="left")
+        missed = models.by_label[name].predict(table)["prediction"] - table[name]
+        assert (found["name"], known["name"]) == (name, name)
+        assert found["test_mse"] == pytest.approx((missed**2).mean())
+        assert found["nonprivate_mse"] == pytest.approx(known["test_mse"])
+        assert (tmp_path / f"report-{name}.html").is_file()
+    assert ideal["test_mse"] == ideal["labels"][0]["test_mse"] != ideal["labels"][1]["test_mse"]
+    page = (tmp_path / "report.html").read_text()
+    assert all(f"report-{name}.html" in page for name in NAMES)
+    warnings, lines = run.told(scores)
+    assert [line for line in lines if line.removesuffix(":") in NAMES] == [f"{n}:" for n in NAMES]
+    assert all(warning.startswith(("returned: ", "amount: ")) for warning in warnings)
     with pytest.raises(ConfigError, match="'squared' must be one of returned:squared"):
         run.evaluate(models, ask=["squared"])
     with pytest.raises(DataError, match="above=100 must be some label's value"):
@@ -168,7 +196,7 @@ def test_what_is_about_one_label_says_so(tmp_path: Path) -> None:
 
 
 def test_labels_may_have_any_name(tmp_path: Path) -> None:
-    models = [*stages(tmp_path, "split", learner="linear").train().by_label.values()]
+    models = [*stages(tmp_path, "split", 300, learner="linear").train().by_label.values()]
     with pytest.raises(DataError, match="two labels both predict a column 'y_probability'"):
         LabelModels(dict(zip(["y", "y_probability"], models, strict=True))).predict(
             tmp_path / "features.parquet"
@@ -192,7 +220,7 @@ def test_several_labels_parties_release_each_label_on_its_own(
     tmp_path: Path, division: Division
 ) -> None:
     for name, seed in PARTIES.items():
-        release, table, _ = two_labels(ROWS, division, seed=seed)
+        release, table, _ = two_labels(300, division, seed=seed)
         release.write(tmp_path / name)
     section = FeaturePartyConfig.model_validate({"data": {"key": "event"}})
     table.write_parquet(tmp_path / "features.parquet")
@@ -206,5 +234,30 @@ def test_several_labels_parties_release_each_label_on_its_own(
         return
     found = Preparation(inputs, *sections).events()
     assert [*found] == [*NAMES]
+    digests = [
+        hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest() for folder in folders
+    ]
+
+    def joined(releases: Sequence[Path], names: Sequence[str]) -> Any:
+        parties = tuple(Party(SECRET, name) for name in names)
+        own = JoinInputs(tuple(releases), tmp_path / "features.parquet", "event", parties)
+        return Preparation(own, *sections).events()
+
+    # what releases say of whom counts where they are several
+    both = joined(folders, ["one", "one"])
+    for events, facts in ((found, [*digests, *PARTIES]), (both, digests)):
+        whose = hashlib.sha256("".join(facts).encode()).hexdigest()
+        assert {each.release_id for each in events.values()} == {whose}
+    alone = joined(folders[1:], ["south"])
+    assert {each.release_id for each in alone.values()} == {digests[1]}
+    with pytest.raises(DataError, match="one release stands twice among those to learn from"):
+        joined((folders[0], folders[0]), ["one", "one"])
+    other = build_world(tmp_path / "other", rows=300)
+    for releases, said in (
+        ((folders[0], other.directory), "of the labels returned, amount and of amount cannot"),
+        ((other.directory, folders[0]), "of the labels amount and of returned, amount cannot"),
+    ):
+        with pytest.raises(DataError, match=said):
+            joined(releases, ["one", "one"])
     for events in found.values():
         assert [one.name for one in events.problem.sources] == [*PARTIES]

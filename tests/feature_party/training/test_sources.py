@@ -301,6 +301,14 @@ def test_evaluation_says_it_by_source(sources: Path, trained: tuple[Prepared, Mo
     assert [own.epsilon for own in scores.sources.values()] == [3.5, 4.5]
 
 
+def test_true_labels_are_learned_from_of_one_party(
+    sources: Path, trained: tuple[Prepared, Model]
+) -> None:
+    events, _ = trained
+    with pytest.raises(ConfigError, match="trains on the labels of one labels party; configure"):
+        train(events, config(sources, objective="true"), true_labels=np.zeros(2 * EACH))
+
+
 def test_predictions_for_one_for_a_column_or_for_all(
     sources: Path, trained: tuple[Prepared, Model], tmp_path: Path
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
@@ -22,7 +21,7 @@ from labelveil.feature_party.model.prediction import predict_file
 from labelveil.feature_party.training.batches import BatchPlan
 from labelveil.feature_party.training.fitting import EpochRecord
 from labelveil.feature_party.training.in_memory import Prepared
-from labelveil.feature_party.training.settings import choose_device, resolve_settings
+from labelveil.feature_party.training.settings import resolve_settings
 from tests.effort import one_in
 from tests.feature_party.learn import prepare, train
 from tests.feature_party.worlds import SECRET, World, build_world
@@ -275,29 +274,6 @@ def test_prediction_streams_what_it_would_predict_at_once(world: World, tmp_path
     assert not (tmp_path / "none.parquet").exists()
 
 
-def test_true_labels_are_completed_and_clipped() -> None:
-    events = pl.DataFrame({"event": ["a", "b", "c", "d", "e", "f"]})
-    infinite = math.inf  # missing, as for the labels party
-    amounts = [99.0, -1.0, infinite, -infinite, math.nan]
-    labels = pl.DataFrame({"name": ["b", "a", "d", "e", "f"], "amount": amounts})
-    found = match_true_labels(events["event"], labels, "amount", ENDS, 1.5)
-    assert found.tolist() == [0.0, 4.0, 1.5, 1.5, 1.5, 1.5]
-    twice = pl.DataFrame({"event": ["a", "a"], "amount": [1.0, 2.0]})
-    with pytest.raises(DataError, match="more than once"):
-        match_true_labels(events["event"], twice, "amount", ENDS, 0.0)
-    with pytest.raises(DataError, match="no column 'sales'"):
-        match_true_labels(events["event"], twice, "sales", ENDS, 0.0)
-
-
-def test_settings_fit_the_data(world: World) -> None:
-    small = resolve_settings(config(world, epochs="auto").training, 500)
-    large = resolve_settings(config(world, epochs="auto").training, 1_000_000)
-    assert small.batch_size < large.batch_size
-    assert small.epochs > large.epochs
-    automatic = config(world, ensemble="auto").training
-    assert [resolve_settings(automatic, n).members for n in (20_000, 400_000)] == [8, 4]
-
-
 @pytest.mark.parametrize(
     ("members", "share"),
     [(1, 0.1), (2, 0.5), (3, 0.75), (4, 0.5), (5, 1), (7, 1), (8, 1), (9, 0.75)],
@@ -306,15 +282,6 @@ def test_rows_that_some_member_leaves_out(world: World, members: int, share: flo
     settings = resolve_settings(config(world, ensemble=members).training, 1000)
     left_out = BatchPlan(settings, (1000,)).folds(0)[1].numpy()
     assert np.unique(left_out).size == pytest.approx(1000 * share, abs=10)
-
-
-def test_devices() -> None:
-    assert choose_device("cpu").type == "cpu"
-    with pytest.raises(ConfigError, match="device='tpux' is unknown"):
-        choose_device("tpux")
-    if not torch.cuda.is_available():
-        with pytest.raises(ConfigError, match="not available"):
-            choose_device("cuda")
 
 
 @pytest.mark.gpu

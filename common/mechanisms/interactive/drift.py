@@ -68,7 +68,7 @@ class DriftTest:
             self.rows * (self.tolerance + self._chance(half)) + _tail(self.scale, half)
         )
 
-    def noticed(self, missed: float) -> float:
+    def noticed(self, missed: float = 0.01) -> float:
         """The least drift, in 0 … 1, that a test notices but for probability ``missed``, about.
 
         A number above 1 says that nothing would be noticed for certain.

@@ -37,7 +37,7 @@ PIECES = {
     "model.model._EVALUATION_ROWS": 197,
     "model.network._TOGETHER": 499,
     "model.trees._ROWS": 197,
-    "training.batches._SUMMED": 197,
+    "training.batches._AT_ONCE": 197,
     "training.fitting._EVALUATION_ROWS": 499,
     "training.folds._ROWS_AT_ONCE": 197,
 }

@@ -258,6 +258,7 @@ class Given(NamedTuple):
 
     settings: FitSettings = SETTINGS
     raised: tuple[str, int] = ("", 0)  # one value of the rows
+    swapped: str = ""  # the first two rows
     name: str = "raw"
     members: range = range(2)
 
@@ -271,6 +272,8 @@ class Given(NamedTuple):
         }
         if self.raised[0]:
             rows[self.raised[0]].flat[self.raised[1]] += 1
+        if self.swapped:
+            rows[self.swapped][:2] = rows[self.swapped][1::-1]
         objective = PointObjective(self.name, "squared", np.zeros(0), 0.0, 1.0, 0.0, 1.0)
         inputs = Encoded(rows["numbers"], rows["categories"])
         parts = MemoryParts(inputs, torch.as_tensor(rows["targets"]), CPU)
@@ -309,6 +312,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[int, bytes]:
             for name in ("numbers", "categories", "targets")
             for at in (0, 29)
         ),
+        *(Given(swapped=name) for name in ("numbers", "categories", "targets")),
         Given(name="true"),
         Given(replace(SETTINGS, members=4), members=range(2, 4)),
     ],

@@ -24,6 +24,7 @@ from typing import Any, Self
 
 import numpy as np
 import polars as pl
+from polars.exceptions import PolarsError
 
 from labelveil.audit.attacks.one_run import draw_secrets, uniform
 from labelveil.audit.settings import Planting
@@ -177,7 +178,7 @@ def read_planted(folder: Path) -> Planted:
         labels, shares = (np.array(plan.pop(name)) for name in ("labels", "shares"))
         planting = Planting(**plan)
         secrets, users = (table[name].to_numpy().astype(np.int64) for name in ("secret", "user"))
-    except (OSError, ValueError, TypeError, KeyError, pl.exceptions.PolarsError) as error:
+    except (OSError, ValueError, TypeError, KeyError, ConfigError, PolarsError) as error:
         raise DataError(
             f"{folder} holds no canaries: {error!s:.200}; make some with `labelveil audit canaries"
             " plant`"

@@ -760,6 +760,7 @@ def test_canaries_of_another_format_are_not_read(tmp_path: Path) -> None:
     for changed, said in (
         ({"format": "older"}, "is not of format"),
         ({"lower": "low"}, "no canaries"),
+        ({"events": 1}, "no canaries"),
     ):
         path.write_text(json.dumps(plan | changed))
         with pytest.raises(LabelveilError, match=said):

@@ -191,7 +191,7 @@ def fit_trees(
     rows: FoldedRows,
     folds: Sequence[Fold],
     on_epoch: Callable[[EpochRecord], None],
-    small_alone: bool = False,
+    small_alone: bool,
 ) -> Fit:
     """Boost trees for a law, which has a table; one model leaves each fold of the rows out.
 

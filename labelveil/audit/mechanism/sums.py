@@ -179,7 +179,7 @@ def sensitivity_check(trial: Trial) -> Check:
         f" those asked"
         " for.",
         claimed=subject.epsilon,
-        bound=math.inf if any("depends on" in what for what in faults) else float(worst),
+        bound=math.inf if any("depend" in what for what in faults) else float(worst),
     )
 
 

@@ -8,11 +8,13 @@ from functools import cache
 import numpy as np
 import pytest
 
+from labelveil.common.arrays import Floats
 from labelveil.common.entropy import seeded_entropy
+from labelveil.common.errors import not_none
 from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.prior import private_prior
-from labelveil.feature_party.evaluation.clipped_labels import explained_below
+from labelveil.feature_party.evaluation.clipped_labels import Clipped, explained_below
 from labelveil.feature_party.evaluation.decoded_labels import Scored, tilted
 from labelveil.feature_party.evaluation.explained import Explained
 from labelveil.feature_party.evaluation.spread import ReleasedCodes, label_spread
@@ -72,6 +74,18 @@ def test_features_are_seen_to_tell_something_before_it_is_known_how_much() -> No
     assert sum(one.associated for one in dealt) <= binomial_range(RELEASES, 0.025)[1]
 
 
+def truth_below(
+    told: Clipped, support: Support, prior: Floats, means: Floats, labels: Floats
+) -> float:
+    """R² of predictions that are clipped as labels are: of each law's mean below the bound."""
+    below, laws = np.minimum(HEAVY.points, told.bound), tilted(support)
+    values = np.bincount(support.cell_of, weights=support.within * below)
+    points = np.interp(means, laws @ support.values, laws @ values)
+    clipped = np.minimum(labels, told.bound)
+    errors = (points - clipped) ** 2, (below @ prior - clipped) ** 2
+    return float(1 - errors[0].mean() / errors[1].mean())
+
+
 @pytest.mark.slow
 @pytest.mark.statistical
 def test_a_clipped_label_is_told_where_the_whole_is_not() -> None:
@@ -87,14 +101,10 @@ def test_a_clipped_label_is_told_where_the_whole_is_not() -> None:
             continue
         assert told.above == pytest.approx(problem.prior[problem.grid > told.bound].sum())
         assert 0.005 < told.above < 0.15
-        below = np.minimum(problem.grid, told.bound)
-        laws = tilted(support)
-        values = np.bincount(support.cell_of, weights=support.within * below)
-        points = np.interp(means, laws @ support.values, laws @ values)
-        clipped = np.minimum(labels, told.bound)
-        errors = (points - clipped) ** 2, (below @ problem.prior - clipped) ** 2
-        truth = 1 - errors[0].mean() / errors[1].mean()
-        share = told.explained.share
+        truth, share = (
+            truth_below(told, support, problem.prior, means, labels),
+            told.explained.share,
+        )
         hits += share.low <= truth <= share.high
         found.append((whole, told.explained))
         other = unseen(source, rng.permutation(means))
@@ -120,13 +130,18 @@ def test_nothing_is_clipped_where_the_whole_label_will_do() -> None:
 
 
 def test_nothing_is_clipped_of_medians_or_without_a_common_unit() -> None:
-    (means, _), source = heavy_tailed(), release(0)
+    (means, labels), source = heavy_tailed(), release(0)
     problem, support = source.problem, Support.from_problem(source.problem)
     told = explained_below(problem, [source], support, unseen(source, means))
     assert told is not None
     # 4.7% exceed it, and more than 5% each lower point
     assert told.bound == 80
     assert told.above == pytest.approx(problem.prior[problem.grid > 80].sum())
+    for own in (source, release(1)):
+        of = Support.from_problem(own.problem)
+        told = not_none(explained_below(own.problem, [own], of, unseen(own, means)))
+        share = told.explained.share
+        assert share.low <= truth_below(told, of, own.problem.prior, means, labels) <= share.high
     party = LabelSource("one", 0.0, 2.0, 0, len(HEAVY) - 1, problem.prior, 1)
     for other in (replace(problem, loss="absolute"), replace(problem, sources=(party,))):
         assert explained_below(other, [source], support, unseen(source, means)) is None

@@ -49,7 +49,9 @@ def rounds(tmp_path_factory: pytest.TempPathFactory) -> Rounds:
     world.directory.rename(folder / "releases" / "day-1")
     more, labels = made_up_events(MORE, 9)
     more = more.with_columns(event=pl.col("event") + "more")
-    table = pl.concat([pl.read_parquet(world.features), more]).sample(fraction=1, shuffle=True, seed=3)
+    table = pl.concat([pl.read_parquet(world.features), more]).sample(
+        fraction=1, shuffle=True, seed=3
+    )
     table.write_parquet(world.features)
     truth = pl.read_parquet(world.truth)
     truth = pl.concat([truth, pl.DataFrame({"event": more["event"], "amount": labels})])

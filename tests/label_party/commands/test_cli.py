@@ -96,7 +96,10 @@ def test_what_was_planned_bought_and_kept_is_one_json_document_each(party: Party
     kept = told("backup", "--to", "kept.tar")
     assert (kept["releases"], kept["path"]) == (1, "kept.tar")
     back = party.run("restore", "kept.tar", "--store", "other", "--nothing-since", "--json")
-    assert json.loads(back.out)["releases"] == 1
+    restored = json.loads(back.out)
+    assert restored["releases"] == 1
+    assert restored["made_at"]
+    assert {"counted", "withdrawn", "damaged"} < restored.keys()
 
 
 def test_the_package_is_the_program(

@@ -32,6 +32,7 @@ def objects() -> Iterator[Objects]:
             store.contents[f"{folder}/t.parquet"] = buffer.getvalue()
             store.contents[f"{folder}/t.csv"] = FRAME.write_csv().encode()
             store.contents[f"{folder}/t.tsv"] = FRAME.write_csv(separator="\t").encode()
+            store.contents[f"{folder}/T.CSV"] = FRAME.write_csv().encode()
             store.contents[f"{folder}/t.bin"] = b"?"
             store.contents[f"{folder}/broken.parquet"] = b"PAR1" + b"x" * 100
         yield store
@@ -55,7 +56,7 @@ def _check(source: Remote) -> None:
     assert read["label"].to_list() == [1.5, None, 2.0]
 
 
-@pytest.mark.parametrize("name", ["t.parquet", "t.csv", "t.tsv"])
+@pytest.mark.parametrize("name", ["t.parquet", "t.csv", "t.tsv", "T.CSV"])
 def test_objects_over_http_read_as_files_do(objects: Objects, name: str) -> None:
     _check(Remote(f"{objects.address}/{name}"))
 

@@ -33,7 +33,7 @@ from labelveil.audit.certificate.manifest_checks import (
     split_check,
     weights_check,
 )
-from labelveil.audit.certificate.rebuild import _distance, rebuilt_check
+from labelveil.audit.certificate.rebuild import _details_distance, _distance, rebuilt_check
 from labelveil.audit.certificate.run import (
     CHECKS,
     FORM,
@@ -352,6 +352,8 @@ def test_differences_that_another_processor_explains_are_no_verdict() -> None:
     assert check.found == "The shape of the channel or of its details differs."
     assert check.verdict is FAIL
     assert detail({"bin_edges": stated["bin_edges"][:-1]}).verdict is FAIL
+    more = {**stated, "points": [1.0]}  # which nothing here is built with
+    assert _details_distance(more, stated) == _details_distance(stated, more) == math.inf
     last = len(stated["bin_edges"]) - 1
     for by, verdict in ((1e-7, UNKNOWN), (1e-5, FAIL)):
         edges = [*stated["bin_edges"]]

@@ -20,6 +20,7 @@ from labelveil.common.mechanisms.group_sums import NO_GROUP, GroupQuestion, Latt
 from labelveil.common.mechanisms.group_sums.private_sums import group_sums
 from labelveil.common.mechanisms.group_sums.question import MOST_LEVELS, MOST_WEIGHT
 from labelveil.common.mechanisms.interactive.targets import hit_probability
+from labelveil.common.mechanisms.pate.boundary_vote import PriorVote
 from labelveil.common.mechanisms.pate.gnmax import checked_votes
 from labelveil.common.mechanisms.pate.multi_label import ClippedVote, Norm
 from labelveil.common.mechanisms.pate.teachers import class_votes, label_votes
@@ -41,6 +42,10 @@ def voting(*votes: int) -> Any:
     return SimpleNamespace(predict=lambda x: np.array(votes))
 
 
+def answered(votes: Any) -> object:
+    return PriorVote(F(1), 1).draw(votes, lambda query, answers: 0, seeded_entropy(0))
+
+
 def in_units(groups: Any) -> GroupQuestion:
     return GroupQuestion.on_grid(LATTICE, groups, 1.0, 0.0)  # type: ignore[arg-type]
 
@@ -58,6 +63,7 @@ REFUSED: Sequence[Refused] = [
     (lambda: checked_votes([[1], [2]]), PrivacyError, "must be"),
     (lambda: checked_votes([[1, -1]]), PrivacyError, "must be"),
     (lambda: checked_votes([[[1, 1]]]), PrivacyError, "must be"),
+    (lambda: answered([[1, -1]]), PrivacyError, "must be"),
     (lambda: class_votes([voting(0, 2)], [[0.0], [1.0]], 2), DataError, "outside the classes"),
     (lambda: class_votes([voting(0, -1)], [[0.0], [1.0]], 2), DataError, "outside the classes"),
     (lambda: class_votes([voting(0)], [[0.0], [1.0]], 2), DataError, "outside the classes"),

@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from labelveil.common.arrays import Floats
-from labelveil.common.entropy import seeded_entropy
+from labelveil.common.entropy import seeded_entropy, system_entropy
 from labelveil.common.errors import ConfigError, PrivacyError
 from labelveil.common.guarantees import Adjacency, ApproximateDP, PureDP, RenyiDP
 from labelveil.common.mechanisms.central import dp_sgd, gradient_steps
@@ -163,6 +163,9 @@ def test_samples_are_uniform() -> None:
     sizes = [sample.size for sample in poisson.samples(seeded_entropy(3))]
     low, high = binomial_range(7 * 5000, 2 / 7)
     assert low <= sum(sizes) <= high
+    drawn = system_entropy()  # which gives no word twice: noise takes others
+    assert next(poisson.samples(drawn)).size <= 7
+    assert next(poisson.noises(3, drawn)).size == 3
     law = scipy.stats.binom(7, 2 / 7).pmf(np.arange(8))
     assert counts_fit(np.bincount(sizes, minlength=8), law)
 

@@ -237,9 +237,15 @@ def test_coefficients_have_the_stated_noise(delta: float, monkeypatch: pytest.Mo
     terms, steep = taylor_terms(Logistic(), rows, labels)
     seen: list[tuple[Floats, Floats, float]] = []
     monkeypatch.setattr(perturbation, "_quadratic", lambda *given: seen.append(given))
+    apart, scale_of = set[Fraction](), Perturbation._scale
+    monkeypatch.setattr(
+        Perturbation, "_scale", lambda self, by: apart.add(by) or scale_of(self, by)
+    )
     for seed in range(effort(150, 600)):
         mechanism = Perturbation("function", Logistic(), 0.1, 0.7, delta)
         mechanism.draw(rows, labels, seeded_entropy(seed))
+    (hidden,) = apart
+    assert 5 <= hidden**2 < 5 + 1e-9
     size = 5 if delta == 0 else 2.5
     scale = math.sqrt(5) / 0.7 if delta == 0 else 2 * 5 * gaussian_sigma(0.7, delta) ** 2
     noise = []

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -157,7 +156,7 @@ class InThisProcess:
         return self
 
     def collect(self) -> list[dict[str, Any]]:
-        self.asked.wait()
+        self.asked.wait(10)
         batches = self.work(iter([pa.RecordBatch.from_pylist(self.rows[::-1])]))
         return [row for batch in batches for row in batch.to_pylist()]
 
@@ -168,6 +167,7 @@ class InThisProcess:
 
     def cancelAllJobs(self) -> None:
         self.cancelled = True
+        self.asked.set()  # a job that is cancelled is waited for no longer
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,6 @@ def test_results_come_in_the_order_of_tasks_and_refusals_are_raised(
         next(results)
     session, _ = started(0)
     monkeypatch.setattr(session, "statusTracker", session.createDataFrame)
-    session.asked.wait = lambda: time.sleep(0.05)  # type: ignore[method-assign, assignment]
     session.work = lambda batches: []
     with pytest.raises(TypeError):
         SparkEngine(session)._collect(session)

@@ -157,6 +157,7 @@ class ServedSums(nn.Module):
         super().__init__()
         self.inputs = ServedInputs(model.encoder)
         self.cardinalities = model.encoder.cardinalities
+        self.most_values = model.most_values
         self.ridges = nn.ModuleList(map(_ServedRidge, model.ridges))
         self.weights: Tensor
         self.register_buffer("weights", torch.as_tensor(model.weights))
@@ -167,7 +168,8 @@ class ServedSums(nn.Module):
 
     def forward(self, *columns: Tensor) -> tuple[Tensor]:
         numeric, categories = self.inputs(*columns)
-        inputs = torch.cat([numeric, *one_hot(categories, self.cardinalities)], dim=1)
+        flags = one_hot(categories, self.cardinalities, self.most_values)
+        inputs = torch.cat([numeric, *flags], dim=1)
         points = torch.stack([ridge(inputs) for ridge in self.ridges], dim=1) @ self.weights
         if self.trees is not None and self._first is not None:
             none = torch.zeros((1, inputs.shape[0], 0), dtype=torch.int64)

@@ -29,7 +29,7 @@ from labelveil.feature_party.model.model import Predictions
 from labelveil.feature_party.schema import NOTHING, Stated
 from labelveil.feature_party.threads import side_by_side, threads_for
 
-_MOST_VALUES = 32
+MOST_VALUES = 64
 """Values of a category that have a column of their own, the most frequent ones; of the others sums
 say too little."""
 
@@ -44,17 +44,20 @@ def encoder_of(table: pl.DataFrame, stated: Stated) -> Encoder:
     return Encoder.fit(table, stated=stated, pieces=1)
 
 
-def columns_of(encoder: Encoder, encoded: Encoded) -> Floats:
+def columns_of(encoder: Encoder, encoded: Encoded, most_values: int = MOST_VALUES) -> Floats:
     """(n, F) numbers: numeric columns scaled, and 1 or 0 for each frequent value of the others."""
-    values = one_hot(torch.as_tensor(encoded.categories), encoder.cardinalities)
+    values = one_hot(torch.as_tensor(encoded.categories), encoder.cardinalities, most_values)
     parts = [encoded.numeric, *(each.numpy() for each in values)]
     return np.concatenate(parts, axis=1, dtype=np.float64)
 
 
-def one_hot(categories: torch.Tensor, cardinalities: Sequence[int]) -> list[torch.Tensor]:
-    """Of each of (n, C) places of categories, (n, …) float32: 1 in the column of its value."""
+def one_hot(
+    categories: torch.Tensor, cardinalities: Sequence[int], most_values: int
+) -> list[torch.Tensor]:
+    """Of each of (n, C) places of categories, (n, …) float32: 1 in the column of its value, if it
+    is one of the first."""
     return [
-        (categories[:, place, None] == torch.arange(1, min(values, _MOST_VALUES + 1))).float()
+        (categories[:, place, None] == torch.arange(1, min(values, most_values + 1))).float()
         for place, values in enumerate(cardinalities)
     ]
 
@@ -91,6 +94,8 @@ class SumsModel:
     """Of the labels that were asked about."""
     boosted: Boosted | None = None
     """Trees beside the ridges; none where sums are few, or codes were learned from as well."""
+    most_values: int = MOST_VALUES
+    """Values of a category that have a column of their own."""
 
     problem: ClassVar[None] = None
     """There is no channel that labels went through."""
@@ -189,11 +194,15 @@ class SumsModel:
 
     def distributions(self, inputs: Encoded) -> Predictions:
         """(n,) expected labels of encoded rows, within their bounds; no distributions."""
-        return Predictions(self._points(columns_of(self.encoder, inputs)), None)
+        return Predictions(self._points(self.columns(inputs)), None)
+
+    def columns(self, inputs: Encoded) -> Floats:
+        """(n, F) numbers of encoded rows, as ridges and trees take them."""
+        return columns_of(self.encoder, inputs, self.most_values)
 
     def ask(self, table: pl.DataFrame, epsilon: float, rng: np.random.Generator) -> GroupQuestion:
         """Ask about further events, whose labels this model has not learned from."""
-        inputs = columns_of(self.encoder, self.encoder.encode(table))
+        inputs = self.columns(self.encoder.encode(table))
         shares = zip(np.sqrt(self.weights), self.ridges, strict=True)
         doubts = np.column_stack([share * ridge.doubts(inputs) for share, ridge in shares])
         expected = Expected(inputs * self.scales, doubts, self._points(inputs), self.miss)

@@ -36,6 +36,9 @@ from labelveil.feature_party.model.several_labels import LabelModels
 from labelveil.feature_party.model.trees import Trees, TreesShape
 from labelveil.feature_party.tables import Table, collect_table
 
+_MOST_VALUES_OF_1 = 32
+"""Values of a category that had a column of their own when format 1 was written."""
+
 
 @dataclass(frozen=True)
 class SumsFacts:
@@ -127,6 +130,7 @@ class SavedSums:
             "lattice": [lattice.lower, lattice.upper, lattice.steps],
             "ridges": [numbers for _, numbers in parts],
             "trees": trees,
+            "most_values": self.model.most_values,
             "facts": asdict(self.facts),
         }
         write_text(directory / MODEL_FILE, json.dumps(data) + "\n")
@@ -143,9 +147,14 @@ class SavedSums:
                 for state, numbers in zip(states, data["ridges"], strict=True)
             )
             facts = TypeAdapter(SumsFacts).validate_python(data["facts"])
-            model = SumsModel(encoder, ridges, Lattice(*data["lattice"]), boosted)
+            first = SUMS_MODEL.number_of(data["format"]) == 1
+            most = _MOST_VALUES_OF_1 if first else int(data["most_values"])
+            model = SumsModel(encoder, ridges, Lattice(*data["lattice"]), boosted, most)
             if not math.isfinite(model.miss + facts.mean):
                 raise ValueError(f"it misses by {model.miss} around {facts.mean}")
+            width = model.columns(encoder.encode(encoder.unknown())).shape[1]
+            if any(ridge.scales.numel() != width for ridge in ridges):  # torch stretches one column
+                raise ValueError(f"its rows have {width} columns, and its ridges others")
             saved = cls(model, facts)
             points = saved.predict(encoder.unknown())["prediction"]  # what fails later fails here
             if not np.isfinite(points.to_numpy()).all():

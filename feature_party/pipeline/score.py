@@ -31,7 +31,7 @@ from labelveil.common.release.manifest import manifest_digest, manifest_in
 from labelveil.common.release.sections import LabelSection
 from labelveil.common.release.sums import about, read_sums
 from labelveil.feature_party.evaluation.explained import Explained
-from labelveil.feature_party.evaluation.intervals import Measured
+from labelveil.feature_party.evaluation.intervals import NORMAL_95, Measured
 from labelveil.feature_party.evaluation.spread import Spread
 from labelveil.feature_party.groups.score import Known, Score
 from labelveil.feature_party.groups.scoring import ScoreQuestion
@@ -95,13 +95,24 @@ class Judged:
         added = 0.0 if whole else float(problem.prior @ wide**2) / 4
         value = max(spread.value - added / 2, 0.1 * spread.shown, spread.least / 2)
         known = Known(value, math.hypot(spread.error, added / 2))
-        share = min(max(explained.share.value, 0.0), 1.0)
-        miss = math.sqrt(value * max(1 - share, 0.02))
         half = _half_width(explained.share)
         if explained.share.high >= 1:  # noise that took it there may have left next to nothing
             loss = explained.loss
             half = max(half, (loss.high - loss.low) / 2 / value)
+        miss = math.sqrt(value * max(1 - _likely(explained.share.value, half), 0.02))
         return cls(spread.centre, miss, known, half)
+
+
+def _likely(share: float, half_width: float) -> float:
+    """R² as it is expected, 0 … 1, of an estimate with so wide an interval.
+
+    The mean of a normal distribution between these ends: noise that takes an estimate near 1 must
+    not lead to a question that only a perfect model's errors are small enough for.
+    """
+    places = (np.arange(200) + 0.5) / 200
+    deviation = min(max(half_width, 1e-3), 10.0) / NORMAL_95
+    logs = -0.5 * ((places - share) / deviation) ** 2
+    return float(np.average(places, weights=np.exp(logs - logs.max())))
 
 
 def ask_score(

@@ -24,6 +24,7 @@ from tests.refusals import check_refused
 pytest.importorskip("torch", reason="the features party needs torch")
 
 from labelveil.feature_party.groups.model import SumsModel
+from labelveil.feature_party.groups.ridge import Ridge
 from labelveil.feature_party.groups.saved import SavedSums, SumsFacts, is_of_sums, load_trained
 from labelveil.feature_party.groups.scoring import ScoreQuestion
 from labelveil.feature_party.model.several_labels import LabelModels
@@ -65,6 +66,43 @@ def test_it_predicts_and_asks_what_it_did(saved: SavedSums, tmp_path: Path) -> N
     assert asked[0] == asked[1]
     with pytest.raises(DataError, match="labelveil-models"):
         LabelModels.load(tmp_path)
+
+
+def narrowed(ridge: Ridge, width: int) -> Ridge:
+    """As if it had been learned from the first columns alone."""
+    columns = ridge.scales.numel()
+    stays = [*range(1 + width), *range(1 + columns, ridge.coefficients.numel())]
+    return replace(
+        ridge,
+        scales=ridge.scales[:width],
+        frequencies=ridge.frequencies[:width],
+        coefficients=ridge.coefficients[stays],
+        unknown=ridge.unknown[stays],
+    )
+
+
+def test_models_of_many_values_predict_and_so_do_those_of_format_1(tmp_path: Path) -> None:
+    """When format 1 was written, 32 values of a category had a column of their own."""
+    city = np.repeat([f"c{at:02}" for at in range(40)], np.arange(12, 52))
+    table = pl.DataFrame({"x": np.arange(city.size) % 7.0, "city": city})
+    labels = 1.5 * table["x"].to_numpy()
+    sums = lv.group_sums(labels, lv.ask_groups(table, epsilon=2, lower=0, upper=10), epsilon=2)
+    saved = SavedSums(SumsModel.fit(table, [sums]), FACTS)
+    width = saved.model.encoder.inputs + 32
+    assert saved.model.scales.size == width + 8
+    ridges = tuple(narrowed(ridge, width) for ridge in saved.model.ridges)
+    old = replace(saved, model=replace(saved.model, ridges=ridges, boosted=None, most_values=32))
+    for model in (saved, old):
+        model.save(tmp_path)
+        assert SavedSums.load(tmp_path).predict(table).equals(model.predict(table))
+    path = tmp_path / "model.json"
+    data = json.loads(path.read_text())
+    del data["most_values"]
+    path.write_text(json.dumps({**data, "format": f"{SUMS_MODEL.name}/1"}))
+    assert SavedSums.load(tmp_path).predict(table).equals(old.predict(table))
+    path.write_text(json.dumps(data))
+    with pytest.raises(DataError, match="is damaged"):
+        SavedSums.load(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["[" * 200_000, "{", '{"format": [', "\0", "null", "{}", ""])
@@ -116,6 +154,7 @@ def test_what_is_damaged_is_said_in_a_line(saved: SavedSums, tmp_path: Path) -> 
         ({"ridges": data["ridges"][:1]}, "is damaged"),
         ({"ridges": [{**each, "linear": "much"} for each in data["ridges"]]}, "is damaged"),
         ({"lattice": [0, 10]}, "is damaged"),
+        *(({"most_values": most}, "is damaged") for most in (0, -1, None, "much")),
         ({"facts": {}}, "is damaged"),
     ):
         path.write_text(json.dumps({**data, **changed}))

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import polars as pl
 import pytest
+import scipy.stats
 
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.mechanisms.group_sums import (
@@ -87,19 +88,21 @@ def test_it_is_asked_where_noise_took_what_codes_tell_beyond_one(low: float) -> 
 
 
 @pytest.mark.parametrize(
-    ("share", "loss", "spread", "whole", "value", "added", "missed", "half"),
+    ("share", "loss", "spread", "whole", "value", "added", "half"),
     [
         # labels between points at most 1, 2, 4 and 4 apart: a quarter of that squared, on average
-        ((0.5, 0.4, 0.7), (1, 3), (9.0, 6.0, 0.2), False, 7.4875, 3.025, 0.5, 0.15),
-        ((0.5, 0.3, 0.6), (1, 3), (9.0, 6.0, 0.2), True, 9.0, 0.0, 0.5, 0.2),
-        ((-0.5, -0.6, -0.2), (1, 3), (1.0, 6.0, 0.2), False, 0.6, 3.025, 1.0, 0.2),
-        ((1.2, 0.9, 1.0), (1, 3), (1.0, 6.0, 3.0), False, 1.5, 3.025, 0.02, 1 / 1.5),
-        ((0.99, 0.2, 1.0), (1, 2), (9.0, 6.0, 0.2), True, 9.0, 0.0, 0.02, 0.79),
+        ((0.5, 0.4, 0.7), (1, 3), (9.0, 6.0, 0.2), False, 7.4875, 3.025, 0.15),
+        ((0.5, 0.3, 0.6), (1, 3), (9.0, 6.0, 0.2), True, 9.0, 0.0, 0.2),
+        ((-0.5, -0.6, -0.2), (1, 3), (1.0, 6.0, 0.2), False, 0.6, 3.025, 0.2),
+        ((1.2, 0.9, 1.0), (1, 3), (1.0, 6.0, 3.0), False, 1.5, 3.025, 1 / 1.5),
+        ((0.99, 0.2, 1.0), (1, 2), (9.0, 6.0, 0.2), True, 9.0, 0.0, 0.79),
+        ((0.3, -np.inf, 0.6), (1, 3), (9.0, 6.0, 0.2), True, 9.0, 0.0, np.inf),
+        ((0.9, 0.88, 0.92), (1, 3), (9.0, 6.0, 0.2), True, 9.0, 0.0, 0.02),
     ],
 )
 def test_what_codes_tell_of_a_constant_has_room_for_labels_between_points(
     share: tuple[float, float, float], loss: tuple[float, float], spread: tuple[float, ...],
-    whole: bool, value: float, added: float, missed: float, half: float,
+    whole: bool, value: float, added: float, half: float,
 ) -> None:  # fmt: skip
     grid = np.array([0.0, 1.0, 3.0, 7.0])
     prior = np.array([0.1, 0.2, 0.3, 0.4])
@@ -113,8 +116,38 @@ def test_what_codes_tell_of_a_constant_has_room_for_labels_between_points(
     assert judged.centre == 4.0
     assert judged.known.value == pytest.approx(value)
     assert judged.known.error == pytest.approx(np.hypot(0.5, added / 2))
-    assert judged.miss == pytest.approx(np.sqrt(value * missed))
+    # how much of the variance is left, expected of a normal distribution within 0 … 1
+    deviation = min(half, 10) / 1.96
+    ends = -share[0] / deviation, (1 - share[0]) / deviation
+    left = 1 - scipy.stats.truncnorm.mean(*ends, loc=share[0], scale=deviation)
+    assert judged.miss == pytest.approx(np.sqrt(value * left), rel=1e-3)
     assert judged.half_width == pytest.approx(half)
+
+
+def test_an_estimate_near_one_by_chance_does_not_leave_sums_without_an_end() -> None:
+    """Codes that know R² to ± 1 say 1.1 of a model of .26; what is asked must not rely on that.
+
+    Asked as of a perfect model (2% of the variance is left), none of 200 answers tells anything.
+    """
+    rng, told = np.random.default_rng(3), []
+    lattice = Lattice(0.0, 12.0, 504)
+    grid = np.arange(13.0)
+    problem = LabelProblem(grid, (Leg(np.full(13, 1 / 13), np.eye(13), np.arange(13), grid),))
+    spread = Spread(5.0, 8.0, 8.0, np.array([-0.1, 0.1]), 1.1, 4.0)
+    lost, share = Estimate(-0.8, -8.0, 8.0), Measured(1.1, 0.1, 1.0)
+    explained = Explained(share, share, lost, lost, 8.0, 9.0, None, None, spread)
+    judged = Judged.from_evaluation(explained, spread, problem, whole=True)
+    for number in range(6):
+        x = rng.normal(size=1200)
+        labels = np.clip(np.round(5 + 2.5 * x + rng.normal(0, 1.2, x.size)), 0, 12)
+        points = np.clip(5 + 2.5 * x + rng.normal(0, 2, x.size), 0, 12)
+        asked = ask_score(judged, points, lattice, Fraction(1), number)
+        assert asked is not None
+        noisy = NoisySums(asked.question, Fraction(1))
+        places = lattice.round(labels, rng.integers(0, 1 << 64, x.size, dtype=np.uint64))
+        answer = PrivateSums(noisy, noisy.draw(places, seeded_entropy(number)))
+        told.append(read_score(answer, points, judged))
+    assert None not in told
 
 
 @pytest.mark.parametrize(("hashed_with", "taken"), [("new", "new"), ("old", "old"), ("", "new")])

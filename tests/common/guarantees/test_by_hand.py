@@ -1,4 +1,4 @@
-"""Limits, and formulas of the cited theorems written out for small numbers."""
+"""Guarantees of every kind: sums, curves and conversions beside formulas written out."""
 
 from __future__ import annotations
 

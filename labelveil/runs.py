@@ -32,7 +32,7 @@ def write_events(table: Table, path: Path, settings: Mapping[str, Any]) -> dict[
     """Write a Polars, pandas or Arrow table as Parquet; complete a simulation's settings from it.
 
     Where they are not set, ``lower`` and ``upper`` are the smallest and the largest label, rounded
-    outwards to two digits. Raises ``DataError`` if there is no such label column, or its labels
+    outwards to two digits. ``DataError`` if there is no such label column, or its labels
     have no range; it names a column that cannot be read.
     """
     from labelveil.feature_party.tables import collect_table

@@ -118,7 +118,7 @@ def join_to_shards(
     Digests of releases are verified on the way. The directory appears when it is complete. If it
     holds this very join, that is returned; if another one, that is replaced.
 
-    Raises ``DataError`` if keys are missing, occur twice, or match nothing; if ``out`` holds other
+    ``DataError`` if keys are missing, occur twice, or match nothing; if ``out`` holds other
     files, another process joins into it, or the disk is full; ``ReleaseError`` if a release is not
     what its manifest says.
     """

@@ -190,7 +190,7 @@ def compared_arrays(trees: list[ast.Module]) -> Iterator[str]:
         named = {each.id for each in ast.walk(node.value) if isinstance(each, ast.Name)}
         if named & {"NDArray"} and "TypeVar" not in named:
             arrays |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-    for node in (node for tree in trees for node in ast.walk(tree)):
+    for node in (node for tree in trees for node in tree.body):
         if not isinstance(node, ast.ClassDef):
             continue
         made = " ".join(map(ast.unparse, node.decorator_list))

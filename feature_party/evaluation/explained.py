@@ -168,7 +168,7 @@ def explained(
     differ = abs(float(np.mean(slope * (labels.model_assisted - labels.plain))))
     assisted = replace(model_assisted, error=max(word, shown, differ), model_assisted=True)
     ratio = assisted.mean / spread.shown
-    constant = loss.of(np.array([spread.centre]), support.values)
+    constant = loss.losses(np.array([spread.centre]), support.values)
     between = _between_samples(support, scored, offset, slope, ratio * constant)
     share, of_free = (_share(gain, spread, between) for gain in (assisted, assumption_free))
     lost, free_lost = (_loss(gain, spread, between) for gain in (assisted, assumption_free))

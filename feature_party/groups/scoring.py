@@ -81,7 +81,7 @@ class ScoreQuestion:
     known: Known | None = None
 
     @classmethod
-    def of(
+    def from_predictions(
         cls,
         points: Floats,
         reference: Floats | float,
@@ -137,7 +137,7 @@ class ScoreQuestion:
         return cls(question, points, reference, kind, assisted, guess, known)
 
     @classmethod
-    def asked(
+    def from_question(
         cls,
         question: GroupQuestion,
         points: Floats,

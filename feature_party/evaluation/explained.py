@@ -188,9 +188,9 @@ def explained(
 
 def _share(gain: _Gain, spread: Spread, between: float) -> Measured:
     """R² = G / V, at most 1."""
-    together = float(np.cov(gain.terms, spread.terms)[0, 1]) / gain.terms.size
+    covariance = float(np.cov(gain.terms, spread.terms)[0, 1]) / gain.terms.size
     variance = gain.noise**2 + gain.error**2 + between
-    return spread.share(gain.mean, variance, together, gain.bias, most=1.0)
+    return spread.share(gain.mean, variance, covariance, gain.bias, most=1.0)
 
 
 def _loss(gain: _Gain, spread: Spread, between: float) -> Estimate:

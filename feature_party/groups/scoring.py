@@ -75,7 +75,7 @@ class ScoreQuestion:
     """(n,) what they are compared with."""
     kind: Kind
     assisted: bool
-    """Whether E(f - g)² assists in telling V: not where predictions are far worse than g."""
+    """Whether E(f - g)² assists in estimating V: not where predictions are far worse than g."""
     guess: tuple[float, float]
     """M and V as far as they are known before there is an answer."""
     known: Known | None = None

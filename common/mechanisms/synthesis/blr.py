@@ -102,7 +102,7 @@ class BLR:
         Raises
         ------
         ConfigError
-            If so many records and rows overflow.
+            If scores of that many records and rows would overflow.
         """
         x = check_histogram(histogram, self.workload.cells)
         n, m = int(x.sum()), self.rows

@@ -364,12 +364,12 @@ def _blocks(folder: Path, manifest: Manifest, keys: Path | None, start: int, sto
     content, size = manifest.content, manifest.content.block_rows
     first, end = start // size, -(-stop // size)
     return Released(
-        open_rows(folder, manifest),
-        keys,
-        first * size,
-        min(end * size, manifest.population.rows),
-        size,
-        tuple(content.blocks[first:end]),
-        content.code_bytes,
-        manifest.codebooks.outputs,
+        rows=open_rows(folder, manifest),
+        submitted=keys,
+        start=first * size,
+        stop=min(end * size, manifest.population.rows),
+        block_rows=size,
+        blocks=tuple(content.blocks[first:end]),
+        code_bytes=content.code_bytes,
+        outputs=manifest.codebooks.outputs,
     )

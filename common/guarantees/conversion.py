@@ -87,7 +87,7 @@ def _(guarantee: PureDP | ApproximateDP) -> ZeroConcentratedDP:
 
 @to_zcdp.register
 def _(guarantee: BoundedRange) -> ZeroConcentratedDP:
-    rho = sum((count * epsilon**2 / 8 for epsilon, count in guarantee.parts), Fraction(0))
+    rho = sum((count * epsilon**2 / 8 for epsilon, count in guarantee.ranges), Fraction(0))
     return ZeroConcentratedDP(*guarantee.neighbours, rho, Fraction(0))
 
 
@@ -133,7 +133,7 @@ def _(guarantee: PureDP | ApproximateDP, orders: Sequence[Fraction] = DEFAULT_OR
 @to_renyi.register
 def _(guarantee: BoundedRange, orders: Sequence[Fraction] = DEFAULT_ORDERS) -> RenyiDP:
     values = [Fraction(0)] * len(orders)
-    for epsilon, count in guarantee.parts:
+    for epsilon, count in guarantee.ranges:
         response = _response_curve(epsilon, orders)
         for i, order in enumerate(orders):
             values[i] += count * min(order * epsilon**2 / 8, response[i])

@@ -106,12 +106,12 @@ def test_additive_numbers_add_multiply_and_stop_at_one() -> None:
 def test_bounded_ranges_are_kept_apart_and_compared_by_rank() -> None:
     one, half = BoundedRange.of(1), BoundedRange.of(F(1, 2))
     both = one.compose(half).compose(one)
-    assert both.parts == ((F(1), 2), (F(1, 2), 1))
+    assert both.ranges == ((F(1), 2), (F(1, 2), 1))
     assert both.exact_epsilon == F(5, 2)
-    assert BoundedRange.of(0).parts == ()
-    assert both.repeat(2).parts == ((F(1), 4), (F(1, 2), 2))
-    assert both.repeat(0).parts == ()
-    assert both.scale(2).parts == ((F(2), 2), (F(1), 1))
+    assert BoundedRange.of(0).ranges == ()
+    assert both.repeat(2).ranges == ((F(1), 4), (F(1, 2), 2))
+    assert both.repeat(0).ranges == ()
+    assert both.scale(2).ranges == ((F(2), 2), (F(1), 1))
     assert to_zcdp(both).exact_rho == 2 * F(1, 8) + F(1, 32)
     rng = np.random.default_rng(1)
     for _ in range(200):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 import numpy as np
 import polars as pl
@@ -146,7 +146,7 @@ def _predicted(
     return pl.concat(parts)[order], rows[order]
 
 
-def _writer(file: Path, suffix: str, schema: pa.Schema) -> pq.ParquetWriter | CSVWriter:
+def _writer(file: BinaryIO, suffix: str, schema: pa.Schema) -> pq.ParquetWriter | CSVWriter:
     if suffix.lower() == ".csv":
         return CSVWriter(file, schema)
     return pq.ParquetWriter(file, schema, compression="zstd")

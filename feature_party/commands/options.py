@@ -30,7 +30,7 @@ NO_PATHS: Mapping[str, Path] = MappingProxyType({})
 
 
 class OutputOptions(Json):
-    quiet: bool = setting(False, "No progress bars, no summary.", flag="--quiet -q")
+    quiet: bool = setting(False, "No progress bars, no summary.", flag="--quiet")
 
     def answer(self, document: Any, *lines: str) -> None:
         super().answer(document, *(() if self.quiet else lines))

@@ -134,7 +134,7 @@ def test_whatever_will_be_written_is_tried_first(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError, match="run this command without torchrun"):
         start()
-    start(together=True)
+    start(torchrun=True)
 
 
 def test_an_export_says_what_was_compared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ class Judging:
     terms: LabelTerms
 
     @classmethod
-    def of(cls, data_set: DataSet) -> Judging:
+    def from_data_set(cls, data_set: DataSet) -> Judging:
         from sklearn.ensemble import HistGradientBoostingRegressor
 
         table = data_set.load().sample(fraction=1.0, shuffle=True, seed=0)
@@ -130,7 +130,7 @@ def main() -> None:
             "half-width: first round's codes", "one message")  # fmt: skip
     lines = list[tuple[str, ...]]()
     for name in options.names:
-        judging = Judging.of(SETS[name])
+        judging = Judging.from_data_set(SETS[name])
         for epsilon in options.epsilon:
             firsts = [judging.first_round(epsilon, seed) for seed in range(options.runs // EACH)]
             runs = [

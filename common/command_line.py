@@ -53,7 +53,7 @@ def _with_switches(command: Any) -> Any:
     for inner in below.values():
         _with_switches(inner)
     for parameter in command.params:
-        if "--quiet" in parameter.opts and "-q" not in parameter.opts:
+        if "--quiet" in parameter.opts:
             parameter.opts.insert(0, "-q")
     if not below or command.invoke_without_command:
         command.params.append(_verbose_option())

@@ -68,6 +68,11 @@ class Entropy(Sole):
         """The secret key, for tasks that draw this release's noise. Never log or store it.
 
         What is drawn from it elsewhere is not known here. A forked process gets none from here.
+
+        Raises
+        ------
+        ValueError
+            If it has been destroyed.
         """
         self._turn.check_process()
         if self._key is None:
@@ -82,8 +87,14 @@ class Entropy(Sole):
         """(count,) words of a stream from index ``start`` on, uniform on 0 … 2**64 - 1.
 
         Streams of different names are independent. One word a row: ``start`` is the row's index.
-        ``PrivacyError`` if some of them have been given out, or this process was forked since; but
-        not if the key is no secure one.
+
+        Raises
+        ------
+        PrivacyError
+            If some of the words have been given out, or this process was forked since; but not if
+            the key is no secure one.
+        ValueError
+            If the stream has no such words.
         """
         if start < 0 or count < 0:
             raise ValueError(f"start={start} and count={count} must be >= 0")

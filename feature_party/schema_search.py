@@ -102,7 +102,7 @@ class SchemaSearch:
     def found(self) -> Found:
         """What was found of the rows taken in.
 
-        Raises ``DataError`` for a column whose cells mean two things, or of which none is what the
+        ``DataError`` for a column whose cells mean two things, or of which none is what the
         column was said to hold.
         """
         try:

@@ -82,8 +82,6 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any = None, channel: Source | None = None) -> Self:
         """Train on privatized labels.
 
-        ``ConfigError`` or ``DataError`` if there is no channel, or codes are none of its outputs.
-
         Parameters
         ----------
         X
@@ -97,6 +95,11 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
             sums and codes of other events, in the rows' order.
         channel
             As the parameter of the estimator, which it replaces.
+
+        Raises
+        ------
+        ConfigError, DataError
+            If there is no channel, or codes are none of its outputs.
         """
         from labelveil.feature_party.config.sections import DataSection, TrainingSection
         from labelveil.feature_party.training.events import TrainingSetup
@@ -164,7 +167,6 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
 
         Each label is read in one round alone, and costs its ε whatever is asked. The question tells
         whoever answers it the events' strata, that is roughly what is predicted of each.
-        ``ConfigError`` if labels are two values, for which nothing better can be asked.
 
         Parameters
         ----------
@@ -172,6 +174,11 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
             (n, …) features of the further events.
         strata
             Classes of like predictions, 1 … 32, each with a channel of its own.
+
+        Raises
+        ------
+        ConfigError
+            If labels are two values, for which nothing better can be asked.
         """
         from labelveil.feature_party.learning.questions import ask
 
@@ -180,7 +187,14 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         return ask(model.problem, model.support, lambda some: [predicted[some]], strata)
 
     def predict_distribution(self, X: Any) -> Floats:
-        """Return (n, m) probabilities of the labels :attr:`labels_`."""
+        """Return (n, m) probabilities of the labels :attr:`labels_`.
+
+        Raises
+        ------
+        ConfigError
+            If the model learned from sums over groups, or decoded labels served it best: neither
+            predicts a distribution.
+        """
         distributions = self._predicted(X).distributions
         if self.model_.problem is None:
             raise ConfigError(
@@ -316,7 +330,10 @@ class LabelDPRegressor(RegressorMixin, _LabelDPEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> Floats:
         """Return (n,) expected labels: medians, where the release is judged by absolute loss.
 
-        ``DataError`` if no cell of a column is what the model was trained with in it.
+        Raises
+        ------
+        DataError
+            If no cell of a column is what the model was trained with in it.
         """
         return self._predicted(X).points
 
@@ -358,7 +375,14 @@ class LabelDPClassifier(ClassifierMixin, _LabelDPEstimator):  # type: ignore[mis
     """
 
     def fit(self, X: Any, y: Any = None, channel: Source | None = None) -> Self:
-        """Train on privatized labels; parameters and errors as of :class:`LabelDPRegressor`."""
+        """Train on privatized labels; parameters as of :class:`LabelDPRegressor`.
+
+        Raises
+        ------
+        ConfigError
+            If labels are places on a range or sums over groups, and as :class:`LabelDPRegressor`
+            does.
+        """
         self._table(X, reset=True)
         if any(map(_is_sums, y if isinstance(y, list | tuple) else [y])):
             raise ConfigError("sums over groups teach expected labels: use LabelDPRegressor")

@@ -142,7 +142,7 @@ def ask_score(
             " give both the same"
         )
     rng = np.random.default_rng(seed_of(random_state))
-    return ScoreQuestion.of(points, beside, lattice, epsilon, rng, miss)
+    return ScoreQuestion.from_predictions(points, beside, lattice, epsilon, rng, miss)
 
 
 def ask_means(X: Any, by: str | Sequence[str], *, lower: float, upper: float) -> MeansQuestion:

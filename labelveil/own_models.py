@@ -27,7 +27,7 @@ def clear_labels(labels: ArrayLike, release: Source) -> ClearLabels:
         model = lv.LabelDPRegressor().fit(pd.concat([X, X_panel]), [private, known])
 
     They enter the same likelihood as codes without noise, so each counts for what it tells. Nothing
-    protects them: a model may show any of them. ``DataError`` if they are no finite numbers.
+    protects them: a model may show any of them.
 
     Parameters
     ----------
@@ -35,6 +35,11 @@ def clear_labels(labels: ArrayLike, release: Source) -> ClearLabels:
         (n,) numbers, clipped to the release's bounds. An event may have a code besides.
     release
         As of :func:`torch_loss`.
+
+    Raises
+    ------
+    DataError
+        If the labels are no finite numbers.
     """
     from labelveil.feature_party.notebook.clear_labels import ClearLabels
     from labelveil.feature_party.notebook.sources import problem_of

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import atexit
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import wraps
-from inspect import Parameter, signature
+from inspect import Parameter, Signature, getdoc, signature
 from pathlib import Path
 from shutil import move, rmtree
 from tempfile import TemporaryDirectory, mkdtemp
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, get_type_hints
 
 import numpy as np
 import polars as pl
 
-from labelveil.common.config.keywords import with_keywords
+from labelveil.common.config.declare import Section, declared
+from labelveil.common.config.load import checked
 from labelveil.common.errors import DataError
 from labelveil.common.files import writing
 from labelveil.comparison import CompareSettings, Comparison, run_comparison
@@ -25,6 +26,10 @@ from labelveil.simulation import Outcome, Settings, run_simulation
 if TYPE_CHECKING:
     from labelveil.feature_party.tables import Table
 
+ParamsT = ParamSpec("ParamsT")
+SectionT = TypeVar("SectionT")
+ResultT = TypeVar("ResultT")
+
 _DIGITS = 2
 
 
@@ -32,7 +37,7 @@ def write_events(table: Table, path: Path, settings: Mapping[str, Any]) -> dict[
     """Write a Polars, pandas or Arrow table as Parquet; complete a simulation's settings from it.
 
     Where they are not set, ``lower`` and ``upper`` are the smallest and the largest label, rounded
-    outwards to two digits. Raises ``DataError`` if there is no such label column, or its labels
+    outwards to two digits. ``DataError`` if there is no such label column, or its labels
     have no range; it names a column that cannot be read.
     """
     from labelveil.feature_party.tables import collect_table
@@ -70,6 +75,42 @@ def _bounds(labels: pl.Series) -> tuple[float, float]:
         raise DataError(f"all labels are {lower:g}; give lower and upper")
     step = 10.0 ** (math.floor(math.log10(upper - lower)) - _DIGITS + 1)
     return math.floor(lower / step) * step, math.ceil(upper / step) * step
+
+
+def with_keywords(
+    section: Callable[ParamsT, SectionT],
+) -> Callable[[Callable[[SectionT], ResultT]], Callable[ParamsT, ResultT]]:
+    """Have a function called with a section's settings, each a keyword, and given the section.
+
+    ::
+
+        @with_keywords(Settings)
+        def simulate(settings: Settings) -> Outcome: ...
+
+        simulate(epsilon=1, labels="sales.parquet", …)
+
+    Editors and type checkers see the settings with their types; a wrong value is one line.
+    """
+    model = cast(type[Section], section)
+    kinds, parameters = get_type_hints(model), signature(model).parameters.values()
+    # the types alone: defaults are the section's
+    shown = Signature([each.replace(annotation=kinds[each.name]) for each in parameters])
+
+    def decorate(function: Callable[[SectionT], ResultT]) -> Callable[ParamsT, ResultT]:
+        @wraps(function)
+        def call(*args: ParamsT.args, **kwargs: ParamsT.kwargs) -> ResultT:
+            values = shown.bind(*args, **kwargs).arguments
+            return function(cast(SectionT, checked(model, values, keywords=True)))
+
+        lines = (f"{option.key}\n    {option.description}" for option in declared(model))
+        head = f"{getdoc(function)}\n\nParameters\n----------"
+        call.__doc__ = "\n".join([head, *lines])
+        call.__dict__["__signature__"] = shown.replace(
+            return_annotation=signature(function, eval_str=True).return_annotation
+        )
+        return call
+
+    return decorate
 
 
 @with_keywords(Settings)

@@ -1,7 +1,7 @@
 """The part that matters: what the main commands need, with the options left out.
 
 ``python -m tests.core`` prints it by room, with the lines, and every door: a module of the core
-that still asks for an option by itself, instead of being given it.
+that imports an option outside the places where most are wired.
 """
 
 from __future__ import annotations

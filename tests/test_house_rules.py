@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.imports import (
+    PACKAGES,
     PARTS,
     ROOT,
     circles,
@@ -180,6 +181,38 @@ def test_classes_that_meet_have_different_names() -> None:
             for a, b in ((room[one], room[other]), (room[other], room[one])):
                 assert a != b, (owned, one, other)
                 assert b not in graph[a], (owned, one, other)
+
+
+def compared_arrays(trees: list[ast.Module]) -> Iterator[str]:
+    """Fields of dataclasses with ``==`` that hold arrays, of which ``==`` is no truth value."""
+    arrays = {"NDArray", "ndarray", "ArrayLike", "Tensor", "DataFrame", "Series"}
+    for node in (node for tree in trees for node in tree.body if isinstance(node, ast.Assign)):
+        named = {each.id for each in ast.walk(node.value) if isinstance(each, ast.Name)}
+        if named & {"NDArray"} and "TypeVar" not in named:
+            arrays |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    for node in (node for tree in trees for node in tree.body):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        made = " ".join(map(ast.unparse, node.decorator_list))
+        own = any(isinstance(part, ast.FunctionDef) and part.name == "__eq__" for part in node.body)
+        if "dataclass" not in made or "eq=False" in made or own:
+            continue
+        for field in (part for part in node.body if isinstance(part, ast.AnnAssign)):
+            kind = ast.unparse(field.annotation)
+            named = {each.id for each in ast.walk(field.annotation) if isinstance(each, ast.Name)}
+            if named & arrays and not kind.startswith("Callable"):
+                yield f"{node.name}.{ast.unparse(field.target)}"
+
+
+def test_what_holds_arrays_is_not_compared_by_value() -> None:
+    """``==`` of two such objects would raise: they are told apart by identity."""
+    assert not [*compared_arrays([parsed(path) for part in PACKAGES for path in sources(part)])]
+
+
+def test_the_rule_sees_an_array() -> None:
+    twin = "Rows = NDArray[int]\n@dataclass(frozen=True{})\nclass Twin:\n    rows: tuple[Rows, ...]"
+    assert [*compared_arrays([ast.parse(twin.format(""))])] == ["Twin.rows"]
+    assert not [*compared_arrays([ast.parse(twin.format(", eq=False"))])]
 
 
 def folders(root: str) -> list[Path]:

@@ -105,9 +105,14 @@ def count_repeated(keys: Keys) -> int:
 def distinct(words: Words) -> Words:
     """Return those of (n,) numbers that differ, ascending."""
     words = ascending(words)
-    first = np.ones(words.size, dtype=np.bool_)
-    np.not_equal(words[1:], words[:-1], out=first[1:])
-    return words[first]
+    return words[first_of_each(words)]
+
+
+def first_of_each(ordered: Keys | Words) -> Booleans:
+    """(n,) which of keys or numbers in order are the first of those that are equal."""
+    first = np.ones(ordered.size, dtype=np.bool_)
+    first[1:] = ordered[1:] != ordered[:-1]
+    return first
 
 
 def sort_keys(keys: Keys) -> Integers:

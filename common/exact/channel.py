@@ -58,8 +58,6 @@ class FiniteChannel:
     own, and what it has follows from those of the two points by integer arithmetic
     (:func:`mixtures`).
 
-    ``PrivacyError`` if the rows are not such a matrix.
-
     Parameters
     ----------
     inputs
@@ -72,6 +70,11 @@ class FiniteChannel:
     row_of
         (k,) index of each input's row; the default is one row per input. :data:`BETWEEN` for an
         input, neither the first nor the last, whose row is a mixture of its neighbours'.
+
+    Raises
+    ------
+    PrivacyError
+        If the rows are not such a matrix.
     """
 
     def __init__(
@@ -223,8 +226,13 @@ class FiniteChannel:
         """Randomize (n,) input indices with one uniform word each, independent of everything.
 
         Returns (n,) uint16 output indices; entry ``i`` depends on ``indices[i]`` and ``words[i]``
-        alone. ``ValueError`` if an index is outside 0 … k - 1 (a negative one would silently count
-        from the end).
+        alone.
+
+        Raises
+        ------
+        ValueError
+            If an index is outside 0 … k - 1 (a negative one would silently count from the end), or
+            there are not as many words.
         """
         if indices.shape != words.shape:
             raise ValueError(f"{indices.size} indices need as many words, not {words.size}")
@@ -256,8 +264,10 @@ class FiniteChannel:
     def from_json(cls, data: Mapping[str, Any], inputs: ArrayLike) -> FiniteChannel:
         """Rebuild a channel from :meth:`to_json`, trusting nothing.
 
-        ``PrivacyError`` if a field is missing or has another type, or the channel is not a valid
-        one.
+        Raises
+        ------
+        PrivacyError
+            If a field is missing or has another type, or the channel is not a valid one.
         """
         try:
             outputs, index, rows = (data[name] for name in ("outputs", "row_of", "rows"))
@@ -344,6 +354,11 @@ def randomized_response_rows(outputs: int, epsilon: float | Fraction) -> list[li
 
     The small weight is the least integer whose ratio does not exceed e^ε. Where ε is so small
     that this makes it the larger one, all rows are alike and the output says nothing.
+
+    Raises
+    ------
+    PrivacyError
+        If there is no output, or ε is outside 0 … 40.
     """
     if outputs < 1:
         raise PrivacyError(f"outputs={outputs} must be at least 1")

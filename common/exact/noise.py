@@ -30,6 +30,11 @@ def uniform_below(bound: int | Integers, size: int, source: WordSource) -> Integ
     """Draw (size,) uniform integers on 0 … bound - 1 <= 2**62 - 1, exactly, by rejection.
 
     The bound is one for all, or (size,) of them.
+
+    Raises
+    ------
+    ValueError
+        If a bound is outside 1 … 2**62.
     """
     if isinstance(bound, np.ndarray):
         least, most = int(bound.min()), int(bound.max())
@@ -114,6 +119,11 @@ def discrete_laplace(scale: Fraction, size: int, source: WordSource) -> Integers
 
     Algorithm 2 of Canonne, Kamath and Steinke (2020), for a scale > 0 whose numerator and
     denominator are at most 2**48.
+
+    Raises
+    ------
+    ValueError
+        If the scale is not in that range.
     """
     if scale <= 0:
         raise ValueError(f"scale={scale} must be > 0")
@@ -171,6 +181,11 @@ def discrete_gaussian(variance: Fraction, size: int, source: WordSource) -> Inte
     Algorithm 3 of Canonne, Kamath and Steinke (2020). For sensitivity-1 counts it is
     1/(2 variance)-zCDP. The variance's denominator must be at most 2**12 and its root at most
     2**16, so that every comparison stays in 64-bit integers.
+
+    Raises
+    ------
+    ValueError
+        If the variance is not in that range.
     """
     if variance <= 0:
         raise ValueError(f"variance={variance} must be > 0")

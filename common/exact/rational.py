@@ -37,6 +37,11 @@ def exp_lower_bound(epsilon: float | Fraction) -> Fraction:
 
     A truncated Taylor series: every term is positive, so leaving terms out and rounding terms down
     both stay below.
+
+    Raises
+    ------
+    PrivacyError
+        If ε is outside that range.
     """
     if not 0 <= epsilon <= 40:  # refuses NaN too
         raise PrivacyError(f"epsilon={float(epsilon):g} must lie in 0 … 40")
@@ -54,6 +59,11 @@ def log_upper_bound(ratio: Fraction) -> float:
     The quotient is rounded up and its logarithm, correct to over 100 digits, moved up by one of
     them: the bound holds for any ratio, and it is the smallest unless ln(ratio) is closer than
     that to a float.
+
+    Raises
+    ------
+    ValueError
+        If the ratio is below 1.
     """
     if ratio < 1:
         raise ValueError(f"ratio={ratio} must be >= 1")

@@ -42,7 +42,10 @@ def total(guarantees: Iterable[Guarantee], delta: float | Fraction) -> Approxima
     composition of pure and (ε, δ) guarantees, zCDP, RDP. The guarantees' parameters must not have
     been chosen after seeing outputs; use :class:`Filter` where they are.
 
-    ``PrivacyError`` if they are about different neighbours or no route has a finite ε at that δ.
+    Raises
+    ------
+    PrivacyError
+        If the guarantees are about different neighbours, or no route has a finite ε at that δ.
     """
     items = about_the_same(guarantees)
     exact = rational(delta)
@@ -90,8 +93,12 @@ def adaptive_total(guarantees: Iterable[Guarantee], delta: Fraction) -> Approxim
     route: the other half of δ*, which lies in 0 … 1.
 
     ε is exact if every guarantee is pure; and δ is 0 then, otherwise ``δ*/2 + Σ δ_i``, which is
-    above δ* if the guarantees' failure probabilities pass their half. ``PrivacyError`` if they are
-    about different neighbours, or δ* is 0 and one has no pure ε.
+    above δ* if the guarantees' failure probabilities pass their half.
+
+    Raises
+    ------
+    PrivacyError
+        If the guarantees are about different neighbours, or δ* is 0 and one has no pure ε.
     """
     items = about_the_same(guarantees)
     failures = sum((getattr(item, "exact_delta", Fraction(0)) for item in items), Fraction(0))
@@ -154,7 +161,10 @@ class Filter(Sole):
     def restated(self, guarantees: Iterable[Guarantee]) -> Guarantee:
         """Return what guarantees spend together, in the limit's kind, whether or not it fits.
 
-        ``PrivacyError`` if one of them cannot be restated, or is about other neighbours.
+        Raises
+        ------
+        PrivacyError
+            If a guarantee cannot be restated, or is about other neighbours.
         """
         return reduce(self._and, guarantees, self.limit.repeat(0))
 
@@ -165,7 +175,10 @@ class Filter(Sole):
     def spend(self, guarantee: Guarantee) -> None:
         """Charge a release *before* it is made.
 
-        ``BudgetError`` if it would pass the limit; nothing is charged then.
+        Raises
+        ------
+        BudgetError
+            If the release would pass the limit; nothing is charged then.
         """
         with self._turn:
             after = self._and(self._spent, guarantee)
@@ -229,7 +242,10 @@ class Odometer(Sole):
     def reading(self) -> ApproximateDP:
         """(ε, δ) of everything recorded so far.
 
-        ``PrivacyError`` if nothing has been recorded.
+        Raises
+        ------
+        PrivacyError
+            If nothing has been recorded.
         """
         if self._spent is None:
             raise PrivacyError("nothing has been recorded yet")

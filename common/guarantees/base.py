@@ -113,7 +113,13 @@ class Guarantee(ABC):
         }
 
     def same_neighbours(self, other: Guarantee) -> None:
-        """Raise ``PrivacyError`` if the two guarantees are about different neighbours."""
+        """Check that the two guarantees are about the same neighbours.
+
+        Raises
+        ------
+        PrivacyError
+            If adjacency or privacy unit differ.
+        """
         for name, mine, theirs in (
             ("adjacency", self.adjacency, other.adjacency),
             ("privacy unit", self.unit, other.unit),
@@ -126,7 +132,13 @@ class Guarantee(ABC):
 
 
 def guarantee_from_json(data: Mapping[str, Any]) -> Guarantee:
-    """Rebuild any registered guarantee from its JSON form."""
+    """Rebuild any registered guarantee from its JSON form.
+
+    Raises
+    ------
+    PrivacyError
+        If the data are no guarantee.
+    """
     try:
         kind, adjacency, unit = data["kind"], data["adjacency"], data["unit"]
         return _KINDS[kind].from_parameters(data, Adjacency(adjacency), Unit(unit))
@@ -150,7 +162,10 @@ def about_the_same(guarantees: Iterable[GuaranteeT]) -> list[GuaranteeT]:
 def compose(guarantees: Iterable[Guarantee]) -> Guarantee:
     """Return the guarantee of releasing everything, for one or more guarantees of one kind.
 
-    ``PrivacyError`` if the list is empty or mixes kinds, adjacencies or privacy units.
+    Raises
+    ------
+    PrivacyError
+        If the list is empty or mixes kinds, adjacencies or privacy units.
     """
     items = about_the_same(guarantees)
     for item in items[1:]:

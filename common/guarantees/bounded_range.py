@@ -30,16 +30,16 @@ class BoundedRange(Guarantee, kind="bounded-range"):
     Cesar and Rogers, *Bounding, Concentrating, and Truncating*, ALT 2021.
     """
 
-    parts: tuple[tuple[Fraction, int], ...]
+    ranges: tuple[tuple[Fraction, int], ...]
     """Descending ranges ε_i > 0, each with the number of releases that have it."""
 
     exact_delta: ClassVar[Fraction] = Fraction(0)
 
     def __post_init__(self) -> None:
-        ranges = [epsilon for epsilon, _ in self.parts]
-        if any(epsilon <= 0 for epsilon in ranges):
-            raise PrivacyError(f"epsilon={float(min(ranges))} must be >= 0, and 0 is left out")
-        if any(count < 1 for _, count in self.parts) or ranges != sorted(set(ranges), reverse=True):
+        sizes = [epsilon for epsilon, _ in self.ranges]
+        if any(epsilon <= 0 for epsilon in sizes):
+            raise PrivacyError(f"epsilon={float(min(sizes))} must be >= 0, and 0 is left out")
+        if any(count < 1 for _, count in self.ranges) or sizes != sorted(set(sizes), reverse=True):
             raise PrivacyError("bounded ranges must be distinct, descending and each counted once")
 
     @classmethod
@@ -56,47 +56,47 @@ class BoundedRange(Guarantee, kind="bounded-range"):
     @property
     def exact_epsilon(self) -> Fraction:
         """Pure ε of all parts."""
-        return sum((epsilon * count for epsilon, count in self.parts), Fraction(0))
+        return sum((epsilon * count for epsilon, count in self.ranges), Fraction(0))
 
     @property
     def epsilon(self) -> float:
-        """Pure ε of all parts as a float, rounded up."""
+        """Pure ε of all together as a float, rounded up."""
         return float_above(self.exact_epsilon)
 
     def compose(self, other: Self) -> Self:
         self.same_neighbours(other)
-        return self._with(Counter(dict(self.parts)) + Counter(dict(other.parts)))
+        return self._with(Counter(dict(self.ranges)) + Counter(dict(other.ranges)))
 
     def repeat(self, times: int) -> Self:
         at_least(0, times=times)
-        return self._with({epsilon: count * times for epsilon, count in self.parts if times})
+        return self._with({epsilon: count * times for epsilon, count in self.ranges if times})
 
     def scale(self, group: int) -> Self:
         at_least(1, group=group)
-        return self._with({epsilon * group: count for epsilon, count in self.parts})
+        return self._with({epsilon * group: count for epsilon, count in self.ranges})
 
     def within(self, limit: Self) -> bool:
-        """Whether each part, from the largest down, is at most the limit's part of that rank."""
+        """Whether each range, from the largest down, is at most the limit's of that rank."""
         self.same_neighbours(limit)
-        ranks = {sum(count for _, count in self.parts[: i + 1]) for i in range(len(self.parts))}
+        ranks = {sum(count for _, count in self.ranges[: i + 1]) for i in range(len(self.ranges))}
         return all(self._ranked(rank) <= limit._ranked(rank) for rank in ranks)
 
     def _ranked(self, rank: int) -> Fraction:
-        for epsilon, count in self.parts:
+        for epsilon, count in self.ranges:
             rank -= count
             if rank <= 0:
                 return epsilon
         return Fraction(0)
 
     def parameters(self) -> dict[str, Any]:
-        return {"parts": [[str(epsilon), count] for epsilon, count in self.parts]}
+        return {"parts": [[str(epsilon), count] for epsilon, count in self.ranges]}
 
     @classmethod
     def from_parameters(
         cls, parameters: Mapping[str, Any], adjacency: Adjacency, unit: Unit
     ) -> Self:
-        parts = parameters["parts"]
-        return cls(adjacency, unit, tuple((parse_rational(e), int(count)) for e, count in parts))
+        ranges = parameters["parts"]
+        return cls(adjacency, unit, tuple((parse_rational(e), int(count)) for e, count in ranges))
 
     def _with(self, counts: Mapping[Fraction, int]) -> Self:
         return type(self)(*self.neighbours, tuple(sorted(counts.items(), reverse=True)))

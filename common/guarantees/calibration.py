@@ -30,7 +30,12 @@ def calibrate(
 
     ``guarantee`` leads from a noise parameter (a scale or a variance) to the guarantee of the
     *whole* use, repeats and all; more noise must guarantee more privacy. The default of ``grain``
-    suits the exact samplers. ``PrivacyError`` if even ``limit`` does not reach the target.
+    suits the exact samplers.
+
+    Raises
+    ------
+    PrivacyError
+        If even ``limit`` does not reach the target.
     """
     positive(epsilon=epsilon)
 

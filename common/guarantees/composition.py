@@ -58,7 +58,10 @@ def optimal_composition(
     to float error; different ε_i are rounded up to multiples of a common step first, at most
     ``2^18`` cells wide. The parameters must not depend on earlier outputs.
 
-    ``PrivacyError`` if there is no part, or the parts do not compose or leave nothing of δ.
+    Raises
+    ------
+    PrivacyError
+        If there is no part, or the parts do not compose or leave nothing of δ.
     """
     items = about_the_same(guarantees)
     exact = rational(delta)

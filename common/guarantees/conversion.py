@@ -36,7 +36,10 @@ _LEAST_DELTA = Fraction(1, 10**300)
 def to_pure(guarantee: Guarantee) -> PureDP:
     """Restate a guarantee as pure ε-DP; ε-bounded range implies it with the same ε.
 
-    ``PrivacyError`` if the guarantee has no finite pure ε.
+    Raises
+    ------
+    PrivacyError
+        If the guarantee has no finite pure ε.
     """
     raise PrivacyError(
         f"a {guarantee.kind} guarantee has no pure form; restate it with to_approximate instead"
@@ -61,7 +64,10 @@ def to_zcdp(guarantee: Guarantee) -> ZeroConcentratedDP:
     and Rogers 2021, Lemma 3.4); (ε, δ)-DP is δ-approximate ε²/2-zCDP, because its worst case is
     randomized response but for an event of probability δ (Kairouz, Oh, Viswanath 2015).
 
-    ``PrivacyError`` if no theorem gives a finite ρ, as for an RDP curve, which ends at some order.
+    Raises
+    ------
+    PrivacyError
+        If no theorem gives a finite ρ, as for an RDP curve, which ends at some order.
     """
     raise PrivacyError(
         f"a {guarantee.kind} guarantee has no zCDP form; restate both sides with to_renyi instead"
@@ -81,7 +87,7 @@ def _(guarantee: PureDP | ApproximateDP) -> ZeroConcentratedDP:
 
 @to_zcdp.register
 def _(guarantee: BoundedRange) -> ZeroConcentratedDP:
-    rho = sum((count * epsilon**2 / 8 for epsilon, count in guarantee.parts), Fraction(0))
+    rho = sum((count * epsilon**2 / 8 for epsilon, count in guarantee.ranges), Fraction(0))
     return ZeroConcentratedDP(*guarantee.neighbours, rho, Fraction(0))
 
 
@@ -92,6 +98,11 @@ def to_renyi(guarantee: Guarantee, orders: Sequence[Fraction] = DEFAULT_ORDERS) 
     For ε-DP this is the curve of binary randomized response, the worst ε-DP mechanism (Mironov
     2017, Proposition 6 with Kairouz, Oh, Viswanath 2015); for bounded range the smaller of that and
     ``αε²/8``; for zCDP ``αρ``.
+
+    Raises
+    ------
+    PrivacyError
+        If the kind has no RDP curve, or an order is not above 1.
     """
     raise PrivacyError(f"a {guarantee.kind} guarantee has no RDP form")
 
@@ -122,7 +133,7 @@ def _(guarantee: PureDP | ApproximateDP, orders: Sequence[Fraction] = DEFAULT_OR
 @to_renyi.register
 def _(guarantee: BoundedRange, orders: Sequence[Fraction] = DEFAULT_ORDERS) -> RenyiDP:
     values = [Fraction(0)] * len(orders)
-    for epsilon, count in guarantee.parts:
+    for epsilon, count in guarantee.ranges:
         response = _response_curve(epsilon, orders)
         for i, order in enumerate(orders):
             values[i] += count * min(order * epsilon**2 / 8, response[i])
@@ -142,8 +153,11 @@ def to_approximate(guarantee: Guarantee, delta: float | Fraction) -> Approximate
     - With a failure probability δ₀, δ − δ₀ is left for the conversion (Bun and Steinke 2016,
       Lemma 8.8; Zhu and Wang 2022, Lemma 17).
 
-    ``PrivacyError`` if δ is not above the guarantee's own failure probability, or no finite ε
-    exists: at δ = 0 only pure and bounded-range guarantees have one.
+    Raises
+    ------
+    PrivacyError
+        If δ is not above the guarantee's own failure probability, or no finite ε exists: at δ = 0
+        only pure and bounded-range guarantees have one.
     """
     exact = rational(delta)
     within("[0, 1]", delta=exact)
@@ -215,6 +229,11 @@ def for_replacement(guarantee: GuaranteeT) -> GuaranteeT:
 
     A replacement removes one unit and adds another, so it is a group of two. For sums this is the
     doubled sensitivity, which quadruples ρ.
+
+    Raises
+    ------
+    PrivacyError
+        If the guarantee is not for adding or removing.
     """
     if guarantee.adjacency != Adjacency.ADD_REMOVE:
         raise PrivacyError(

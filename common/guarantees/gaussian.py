@@ -53,7 +53,13 @@ def gaussian_delta(sigma: float, epsilon: float, sensitivity: float = 1.0) -> fl
 
 
 def gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
-    """Return the least σ at which one Gaussian release is (ε, δ)-DP, rounded up (ibid.)."""
+    """Return the least σ at which one Gaussian release is (ε, δ)-DP, rounded up (ibid.).
+
+    Raises
+    ------
+    PrivacyError
+        If ε or δ is outside its range, or no σ reaches that δ.
+    """
     within("[0, ∞)", epsilon=epsilon)
     within("(0, 1)", delta=delta)
     low, high = 0.0, sensitivity

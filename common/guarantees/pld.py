@@ -70,6 +70,11 @@ class PrivacyLoss:
         ``upper`` and ``lower`` are those under two neighbours, a pair that is the worst one at
         every ε. Both directions count, and with a law that this is composed with, ``upper`` is
         about the same one of the two.
+
+        Raises
+        ------
+        PrivacyError
+            If the probabilities are negative or do not sum to 1.
         """
         for name, mass in (("upper", upper), ("lower", lower)):
             whole = abs(sum(mass.values()) - 1) <= 1e-9
@@ -110,7 +115,13 @@ class PrivacyLoss:
         return cls(Adjacency.ADD_REMOVE, Unit.RECORD, law, None)
 
     def compose(self, other: Self) -> Self:
-        """Return the law of releasing both."""
+        """Return the law of releasing both.
+
+        Raises
+        ------
+        PrivacyError
+            If the two are about different neighbours.
+        """
         if (self.adjacency, self.unit) != (other.adjacency, other.unit):
             raise PrivacyError(
                 f"laws for {self.adjacency} per {self.unit} and {other.adjacency} per {other.unit}"

@@ -94,7 +94,10 @@ class RenyiDP(Guarantee, kind="renyi"):
     def at(self, order: Fraction | float) -> Fraction:
         """ε(α) at any order 1 < α <= the last one.
 
-        ``PrivacyError`` if the order is outside that range.
+        Raises
+        ------
+        PrivacyError
+            If the order is outside that range.
         """
         alpha = rational(order)
         if not 1 < alpha <= self.orders[-1]:
@@ -139,6 +142,11 @@ class RenyiDP(Guarantee, kind="renyi"):
         For 1/p + 1/q = 1 and three data sets in a row,
         ``D_α(P ‖ R) <= (α - 1/p)/(α - 1) D_{pα}(P ‖ Q) + D_{q(α - 1/p)}(Q ‖ R)``; the best of a
         few p is taken. Halving the group doubles the reach of each step.
+
+        Raises
+        ------
+        PrivacyError
+            If the curve has no order that reaches a group of that size.
         """
         check_group(group, "RDP", self.exact_delta)
         if group == 1:

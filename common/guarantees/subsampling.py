@@ -44,8 +44,12 @@ def poisson_subsample(guarantee: Guarantee, rate: float | Fraction) -> Guarantee
       + 3 Σ_{l=3}^α C(α,l)(1−q)^{α−l} q^l e^{(l−1)ε_l}`` (Zhu and Wang, *Poisson Subsampled Rényi
       Differential Privacy*, ICML 2019, Theorem 5). The sampled curve is never above the original.
 
-    The guarantee of the mechanism on the sample is for adding or removing. ``PrivacyError`` for
-    another, a rate outside 0 … 1, or a kind without such a theorem.
+    The guarantee of the mechanism on the sample is for adding or removing.
+
+    Raises
+    ------
+    PrivacyError
+        For a guarantee of replacing, a rate outside 0 … 1, or a kind without such a theorem.
     """
     if guarantee.adjacency != Adjacency.ADD_REMOVE:
         raise PrivacyError(
@@ -72,7 +76,12 @@ def fixed_size_subsample(guarantee: Guarantee, rate: float | Fraction) -> Guaran
       sampled curve is never above the original.
 
     The guarantee of the mechanism on the sample is for replacing one record or one label.
-    ``PrivacyError`` for another, a rate outside 0 … 1, or a kind without such a theorem.
+
+    Raises
+    ------
+    PrivacyError
+        For a guarantee of adding or removing, a rate outside 0 … 1, or a kind without such a
+        theorem.
     """
     if guarantee.adjacency == Adjacency.ADD_REMOVE:
         raise PrivacyError(

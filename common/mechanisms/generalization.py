@@ -126,8 +126,13 @@ def records_needed(error: float, epsilon: float, beta: float, delta: float = 0.0
     """The least n at which a question that an (ε, δ)-DP mechanism chose has a gap of ``error``.
 
     But for probability β, by :func:`max_information_gap` or :func:`approximate_gap`, whichever says
-    it earlier. ``PrivacyError`` if neither does up to 10¹² records: at δ = 0 the gap tends to ε/4
-    for large n, and δ has to stay far below β/n.
+    it earlier.
+
+    Raises
+    ------
+    PrivacyError
+        If neither says so up to 10¹² records: at δ = 0 the gap tends to ε/4 for large n, and δ has
+        to stay far below β/n.
     """
     within("(0, 1)", error=error)
 

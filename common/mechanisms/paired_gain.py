@@ -58,7 +58,13 @@ class PairedGain:
     def of_prior(
         cls, grid: Floats, prior: Floats, loss: LossName, largest: float | None = None
     ) -> PairedGain:
-        """Derive it from (k,) labels and their released shares; ``largest`` replaces B."""
+        """Derive it from (k,) labels and their released shares; ``largest`` replaces B.
+
+        Raises
+        ------
+        DataError
+            If the prior holds one label alone: no model can be better.
+        """
         if loss == "squared":
             constant = float(prior @ grid)
         else:
@@ -150,6 +156,11 @@ class NoisyAnswers:
 
         ``question`` names the noise: different questions must have different names. Entropy is the
         secret of all these answers.
+
+        Raises
+        ------
+        DataError
+            If the question is about no record.
         """
         if not predictions.size:
             raise DataError("a question must be about at least one record")

@@ -103,11 +103,17 @@ class Thresholdout:
         """Answer one question; the same question in the same state gets the same answer.
 
         ``values`` are (m,) integers of :func:`rounded`, m >= 1, of the records that are asked
-        about, and ``estimate`` is the asker's own mean, clipped to 0 … 1. ``BudgetError`` when the
-        answers ``used``, which came from the holdout so far, are all of them. ``question`` names
-        the noise: different questions must have different names. Entropy is made from the holdout's
+        about, and ``estimate`` is the asker's own mean, clipped to 0 … 1. ``question`` names the
+        noise: different questions must have different names. Entropy is made from the holdout's
         key, anew for each question: those between two answers from the holdout share the
         threshold's noise.
+
+        Raises
+        ------
+        BudgetError
+            If the answers ``used``, which came from the holdout so far, are all of them.
+        DataError
+            If the question is about no record, or the estimate is no number.
         """
         if used >= self.most:
             raise BudgetError(

@@ -84,9 +84,14 @@ class Randomizer:
         """Randomize (n,) labels, any finite numbers: (n,) uint16 indices into ``channel.outputs``.
 
         They are clipped to the grid's range, and those between its points rounded at random without
-        bias first; ``DataError`` if some are missing. ``start_row`` is the index of the first value
-        in the whole data set: row i's noise depends on i alone. For anything that leaves,
-        ``entropy`` is :func:`labelveil.common.entropy.system_entropy`.
+        bias first. ``start_row`` is the index of the first value in the whole data set: row i's
+        noise depends on i alone. For anything that leaves, ``entropy`` is
+        :func:`labelveil.common.entropy.system_entropy`.
+
+        Raises
+        ------
+        DataError
+            If some labels are missing.
         """
         array = finite(values, "labels")
         rounding = entropy.coins(ROUNDING_STREAM, start_row, array.size)
@@ -164,9 +169,6 @@ def build_randomizer(
 ) -> Randomizer:
     """Build a label randomizer by name.
 
-    ``ConfigError`` for an unknown name or loss, or an unusable grid or prior. ``PrivacyError`` for
-    an impossible ε.
-
     Parameters
     ----------
     name
@@ -183,6 +185,13 @@ def build_randomizer(
         Number of labels to be randomized; ``auto`` uses it.
     **options
         Passed on to the builder.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown name or loss, or an unusable grid or prior.
+    PrivacyError
+        For an impossible ε.
     """
     builder = _builder(name)
     return builder(checked_problem(labels, prior, epsilon, loss, rows), **options)

@@ -56,6 +56,11 @@ def split_budget(
 
     At most ``largest_share`` of ε, between 0 and 1; by default an eighth or, where n ε is small
     beside √k, up to a half, as the module says. ``records`` >= 1 are those of one privacy unit.
+
+    Raises
+    ------
+    PrivacyError
+        If ε is too small for both.
     """
     check_epsilon(epsilon)
     at_least(1, points=points, rows=rows, records=records)

@@ -106,7 +106,13 @@ class Grid:
 
     @classmethod
     def from_step(cls, lower: float, upper: float, step: float) -> Grid:
-        """Equally spaced points from ``lower`` to ``upper``; the last step may be shorter."""
+        """Equally spaced points from ``lower`` to ``upper``; the last step may be shorter.
+
+        Raises
+        ------
+        ConfigError
+            If the step is not in 0 … upper − lower, or gives too many points.
+        """
         _check_bounds(lower, upper)
         if not (math.isfinite(step) and 0 < step <= upper - lower):
             raise ConfigError(f"step={step:g} must lie in 0 … {upper - lower:g} (upper - lower)")
@@ -138,6 +144,11 @@ class Grid:
         """Points that are dense near ``lower``: equal steps of ln(1 + (y - lower) / scale).
 
         ``scale`` > 0 is the distance from ``lower`` up to which the spacing is nearly even.
+
+        Raises
+        ------
+        ConfigError
+            If the scale is no number > 0, or too small for that range.
         """
         _check_bounds(lower, upper)
         _check_count(count)
@@ -193,8 +204,14 @@ class Grid:
 
         Takes (n,) numbers and as many uniform words, and returns (n,) int64 indices into
         ``points``; entry ``i`` depends on ``values[i]`` and ``words[i]``. A point's chance is its
-        float64 share of the gap, rounded up to a multiple of 2**-53. ``DataError`` if a value is
-        NaN: missing labels are filled in before rounding.
+        float64 share of the gap, rounded up to a multiple of 2**-53.
+
+        Raises
+        ------
+        DataError
+            If a value is NaN: missing labels are filled in before rounding.
+        ValueError
+            If there are not as many words as values.
         """
         array = np.asarray(values, dtype=np.float64)
         if array.ndim != 1 or array.shape != words.shape:

@@ -66,6 +66,11 @@ def build_rp_with_prior(problem: Problem, *, radius: float | None = None) -> Ran
 
     ``radius`` is δ > 0 in the label's units; the paper sets it by hand for each data set. None for
     the one of least expected loss under the prior.
+
+    Raises
+    ------
+    ConfigError
+        If the radius is not above 0, or labels lie too close together for intervals of their own.
     """
     labels = problem.labels
     if radius is not None and not 0 < radius < math.inf:

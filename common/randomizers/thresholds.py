@@ -103,6 +103,11 @@ def build_randomized_thresholds(
     -------
     A randomizer whose ``details`` give the thresholds, their weights, the partitions and, for each
     output, its partition and bin. With every weight > 0 it is unbiased at every label.
+
+    Raises
+    ------
+    ConfigError
+        If a weight, the bins or the thresholds are outside their ranges.
     """
     if bins < 2:
         raise ConfigError(f"bins={bins} must be at least 2")
@@ -134,6 +139,11 @@ def threshold_weights(labels: Floats, prior: Floats, weighting: str) -> Floats:
     """(k - 1,) weights of the thresholds between neighbouring labels, by name, summing to 1.
 
     Uniform where the named ones are all zero.
+
+    Raises
+    ------
+    ConfigError
+        If there are no weights of that name, or not one for each threshold.
     """
     gaps = np.diff(labels)
     mass = (prior[:-1] + prior[1:]) / 2

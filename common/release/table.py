@@ -101,8 +101,11 @@ def read_release(directory: str | Path) -> Release:
     """Read and verify a release directory, as it was fetched or as a store keeps it.
 
     One that its labels party has withdrawn is read, with a ``UserWarning`` that says why.
-    ``ReleaseError`` if a file is missing or damaged, or the rows do not give the manifest's
-    digests.
+
+    Raises
+    ------
+    ReleaseError
+        If a file is missing or damaged, or the rows do not give the manifest's digests.
     """
     directory = Path(directory)
     if (reason := withdrawn_reason(directory)) is not None:

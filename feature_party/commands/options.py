@@ -30,7 +30,7 @@ NO_PATHS: Mapping[str, Path] = MappingProxyType({})
 
 
 class OutputOptions(Json):
-    quiet: bool = setting(False, "No progress bars, no summary.", flag="--quiet -q")
+    quiet: bool = setting(False, "No progress bars, no summary.", flag="--quiet")
 
     def answer(self, document: Any, *lines: str) -> None:
         super().answer(document, *(() if self.quiet else lines))
@@ -40,17 +40,17 @@ def start(
     files: Mapping[str, Path] = NO_PATHS,
     folders: Mapping[str, Path] = NO_PATHS,
     *,
-    together: bool = False,
+    torchrun: bool = False,
 ) -> None:
     """Make sure that this process may do the work, before libraries are imported that do it.
 
     ``files`` and ``folders`` are what will be written, by the option that names it: whether they
-    can be is tried, and nothing is left. ``together`` says that several processes that torchrun
+    can be is tried, and nothing is left. ``torchrun`` says that several processes which it
     started may. ``ConfigError`` if something cannot be written.
     """
     for option, path in files.items():
         check_output(option, path, makes_folder=True)
     for option, path in folders.items():
         check_folder(option, path)
-    if not together:
+    if not torchrun:
         refuse_torchrun()

@@ -176,7 +176,7 @@ def importance(
     terms = apart * (2 * labels.model_assisted[rows] - points - changed)
     extra = 2 * labels.misfit * float(np.sqrt(np.mean(apart**2))) * labels.trusted
     # both are of the same rows: what they share moves numerator and denominator alike
-    together = float(np.cov(terms, spread.terms[rows])[0, 1]) / spread.terms.size
+    covariance = float(np.cov(terms, spread.terms[rows])[0, 1]) / spread.terms.size
     variance = mean_error(terms) ** 2 + extra**2
-    saved = spread.share(float(terms.mean()), variance, together, most=math.inf)
+    saved = spread.share(float(terms.mean()), variance, covariance, most=math.inf)
     return saved.within(*_SAVED)

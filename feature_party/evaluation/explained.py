@@ -168,7 +168,7 @@ def explained(
     differ = abs(float(np.mean(slope * (labels.model_assisted - labels.plain))))
     assisted = replace(model_assisted, error=max(word, shown, differ), model_assisted=True)
     ratio = assisted.mean / spread.shown
-    constant = loss.of(np.array([spread.centre]), support.values)
+    constant = loss.losses(np.array([spread.centre]), support.values)
     between = _between_samples(support, scored, offset, slope, ratio * constant)
     share, of_free = (_share(gain, spread, between) for gain in (assisted, assumption_free))
     lost, free_lost = (_loss(gain, spread, between) for gain in (assisted, assumption_free))
@@ -188,9 +188,9 @@ def explained(
 
 def _share(gain: _Gain, spread: Spread, between: float) -> Measured:
     """R² = G / V, at most 1."""
-    together = float(np.cov(gain.terms, spread.terms)[0, 1]) / gain.terms.size
+    covariance = float(np.cov(gain.terms, spread.terms)[0, 1]) / gain.terms.size
     variance = gain.noise**2 + gain.error**2 + between
-    return spread.share(gain.mean, variance, together, gain.bias, most=1.0)
+    return spread.share(gain.mean, variance, covariance, gain.bias, most=1.0)
 
 
 def _loss(gain: _Gain, spread: Spread, between: float) -> Estimate:

@@ -97,8 +97,8 @@ def measure_fitting(
     if loss is None:
         return {}
     figures = {
-        f"test_{loss.name}": float(loss.of(points, labels).mean()),
-        f"constant_{loss.name}": float(loss.of(np.array([constant]), labels).mean()),
+        f"test_{loss.name}": float(loss.losses(points, labels).mean()),
+        f"constant_{loss.name}": float(loss.losses(np.array([constant]), labels).mean()),
     }
     if loss.name == "log_loss":
         points, labels = _as_shares(problem, points), _as_shares(problem, labels)

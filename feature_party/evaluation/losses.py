@@ -33,8 +33,8 @@ class MeanLoss:
     offset: Callable[[Floats], Floats]
     slope: Callable[[Floats], Floats]
 
-    def of(self, points: Floats, labels: Floats) -> Floats:
-        """Losses of predictions, (n,)."""
+    def losses(self, points: Floats, labels: Floats) -> Floats:
+        """(n,) losses of predictions."""
         return self.own(labels) + self.offset(points) + self.slope(points) * labels
 
     def of_constant(self, centre: float, problem: LabelProblem) -> Floats:

@@ -239,30 +239,30 @@ def score(
         coverage = dict(zip(INTERVALS, shares, strict=True))
     schema = model.encoder.schema
     return Scores(
-        manifests,
-        events,
-        model,
-        whole.table[events.key].filter(pl.Series(kept)),
-        tested,
-        whole.codes[kept],
-        rows,
-        compared,
-        explained_below(problem, releases, support, rows),
-        slope(points, decoded.unbiased),
-        segments(tenths(points), points, *figures),
-        {
+        manifests=manifests,
+        events=events,
+        model=model,
+        keys=whole.table[events.key].filter(pl.Series(kept)),
+        points=tested,
+        codes=whole.codes[kept],
+        unseen=rows,
+        explained=compared,
+        clipped=explained_below(problem, releases, support, rows),
+        slope=slope(points, decoded.unbiased),
+        tenths=segments(tenths(points), points, *figures),
+        segments={
             name: segments(groups_by(table[name], schema.meaning(name)), points, *figures)
             for name in by
         },
-        coverage,
-        {
+        coverage=coverage,
+        importance={
             name: importance(chosen, points[chosen], changed, decoded, spread)
             for name, changed in dealt.items()
         },
-        estimate_absolute_error(problem, support, predicted, codes),
-        estimate_fitting(problem, releases, support, rows, decoded),
-        None if true is None else true_errors(tested, true, events, nonprivate, label),
-        {
+        absolute=estimate_absolute_error(problem, support, predicted, codes),
+        fitting=estimate_fitting(problem, releases, support, rows, decoded),
+        truth=None if true is None else true_errors(tested, true, events, nonprivate, label),
+        sources={
             party.name: score(
                 model.for_source(party.name),
                 events.for_source(party.name),
@@ -274,7 +274,7 @@ def score(
             )
             for party, start in problem.each_source()
         },
-        label,
+        label=label,
     )
 
 

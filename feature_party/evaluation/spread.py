@@ -67,21 +67,23 @@ class Spread:
         return math.hypot(self.histogram_error, mean_error(self.terms))
 
     def share(
-        self, mean: float, variance: float, together: float, bias: float = 0.0, *, most: float
+        self, mean: float, variance: float, covariance: float, bias: float = 0.0, *, most: float
     ) -> Measured:
         """A mean in units of this loss V, with Fieller's interval, cut at what V is surely above.
 
-        The mean has the ``variance``, the covariance ``together`` with ``value``, and is off by at
-        most ``bias``. No share is above ``most``.
+        The mean has the ``variance``, the ``covariance`` with ``value``, and is off by at most
+        ``bias``. No share is above ``most``.
         """
         v = self.value
         # mean − share · V has room for the bias of the mean at the share that is estimated, which
         # may be endless where V is next to nothing
         ratio = min(max(mean / self.shown, 0.0), 1.0)
-        spent = max(variance - 2 * ratio * together + (ratio * self.error) ** 2, 1e-300)
+        spent = max(variance - 2 * ratio * covariance + (ratio * self.error) ** 2, 1e-300)
         z = NORMAL_95**2
         room = half_width(math.sqrt(spent), bias) ** 2 - z * spent
-        a, b = v**2 - z * self.error**2, mean * v - z * together
+        # Fieller: every share s for which (mean − s V)² is within its own noise and room, which is
+        # a s² − 2 b s + c <= 0. Where a <= 0, V may be next to nothing, and a side is open.
+        a, b = v**2 - z * self.error**2, mean * v - z * covariance
         c = mean**2 - z * variance - room
         low, high = -math.inf, math.inf
         root = math.sqrt(max(b**2 - a * c, 0.0))

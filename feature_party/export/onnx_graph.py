@@ -30,7 +30,7 @@ def onnx_model(
     stand in the facts alone. Categories become text, looked up by ``ai.onnx.ml.LabelEncoder``.
     Under the metadata key ``labelveil`` lie the facts, as JSON.
 
-    Raises ``ConfigError`` if the packages for it are not installed.
+    ``ConfigError`` if the packages for it are not installed.
     """
     try:
         import onnx

@@ -93,7 +93,7 @@ def export_model(
     file's name. They are compared on a sample of features, too, besides made-up rows with missing,
     unseen and far-out values.
 
-    Raises ``ConfigError`` if the format is unknown or its packages are not installed; ``DataError``
+    ``ConfigError`` if the format is unknown or its packages are not installed; ``DataError``
     if the written file predicts otherwise than the model; it is removed.
     """
     format_ = export_format(output, wanted)

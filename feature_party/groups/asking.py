@@ -188,9 +188,9 @@ class Expected:
         if above.size:  # a step to either side of an offset: whether a label lies beyond it
             groups[above], groups[below] = count, count + 1
             half_widths = np.append(half_widths, [1, 1])
-            away = gap * max(1, round(miss / gap))
-            places[above] += away
-            places[below] -= away
+            difference = gap * max(1, round(miss / gap))
+            places[above] += difference
+            places[below] -= difference
         places = np.clip(places, 0, lattice.steps).astype(np.int64)
         offsets, levels = np.unique(places, return_inverse=True)
         one = offsets.size == 1

@@ -27,7 +27,7 @@ _FOLDS = 5
 _ROUNDS = 130
 _LEAVES, _DEPTH = 24, 12
 _GROUPS_IN_LEAF = 5
-"""As much as so many groups tell, a leaf has to be told at least."""
+"""The information of this many groups is the least that a leaf must have."""
 _AS_GOOD = 1_000
 """Sums by which trees predict about as well as ridges: of fewer they count for less."""
 _NEXT_TO_NOTHING = 1e-9

@@ -114,14 +114,14 @@ class SumRows:
         widths = question.half_widths[groups]
         weights = np.ones(rows.size) if question.weights is None else question.weights[rows]
         return cls(
-            first_row + rows,
-            first_group + groups,
-            lattice.points(places),
-            np.asarray(lattice.step * widths, dtype=np.float64),
-            widths >= np.maximum(places, lattice.steps - places),
-            weights.astype(np.float64),
-            answer.values,
-            answer.deviations**2,
+            rows=first_row + rows,
+            groups=first_group + groups,
+            offsets=lattice.points(places),
+            widths=np.asarray(lattice.step * widths, dtype=np.float64),
+            open_ended=widths >= np.maximum(places, lattice.steps - places),
+            weights=weights.astype(np.float64),
+            sums=answer.values,
+            noise=answer.deviations**2,
         )
 
     def moments(self, predictions: Floats, deviation: float) -> tuple[Floats, Floats, Floats]:

@@ -415,13 +415,13 @@ class RidgeFit:
             coefficients = share * coefficients
             coefficients[0] += (1 - share) * average
         return Ridge(
-            self.log_scales.detach().exp(),
-            self.frequencies,
-            self.phases,
-            float(self.logs[1].detach().exp()),
-            coefficients * self.range,
-            self.deviation * self.range,
-            float(spread.square().sum(dim=0).mean().sqrt()) * self.range,
-            evidence - constant,
-            unknown,
+            scales=self.log_scales.detach().exp(),
+            frequencies=self.frequencies,
+            phases=self.phases,
+            linear=float(self.logs[1].detach().exp()),
+            coefficients=coefficients * self.range,
+            deviation=self.deviation * self.range,
+            doubt=float(spread.square().sum(dim=0).mean().sqrt()) * self.range,
+            gain=evidence - constant,
+            unknown=unknown,
         )

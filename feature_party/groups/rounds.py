@@ -23,7 +23,7 @@ Answer = Callable[[Indices, GroupQuestion], PrivateSums]
 class Round:
     """What was asked so far, what was answered, and what is learned of it."""
 
-    asked: Indices
+    rows: Indices
     """(m,) rows of all events that were asked about, in the order of the answers."""
     answers: tuple[PrivateSums, ...]
     model: SumsModel

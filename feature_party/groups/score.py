@@ -68,7 +68,7 @@ class EventVariances:
     fourth: float  # E(f - g)⁴
     widest: tuple[float, float]  # the largest |y - f| and |y - g| that there may be
     dithered: tuple[float, float]  # mean squares by which f and g were moved to levels
-    assisted: bool  # whether E(f - g)² assists in telling V
+    assisted: bool  # whether E(f - g)² assists in estimating V
 
     @property
     def _apart(self) -> float:
@@ -139,11 +139,13 @@ class TwoSums:
         below = self.second - added
         best = top / below if below > 0 else math.nan
 
-        def beyond(ratio: float) -> float:
+        # Fieller: the interval has every ratio r that the noise of top - r below does not rule out.
+        # Unlike the quotient's own error that holds where below is hardly distinguishable from 0.
+        def excess(ratio: float) -> float:
             left = ratio if self.kind == "errors" else 1 - ratio
             return abs(top - ratio * below) - self._half(1.0, ratio, left * below, below)
 
-        low, high = _roots(beyond, best, 1.0)
+        low, high = _roots(excess, best, 1.0)
         if self.kind == "errors":
             best, low, high = 1 - best, 1 - high, 1 - low
         low, high = min(low, 1.0), min(high, 1.0)
@@ -156,10 +158,11 @@ class TwoSums:
         ratio = 0.0 if self.kind == "errors" else 1.0
         value = self.first if self.kind == "errors" else self.second - self.first
 
-        def beyond(error: float) -> float:
+        # the noise depends on M itself: every M that the sums do not rule out is in the interval
+        def excess(error: float) -> float:
             return abs(value - error) - self._half(1.0, ratio, error, self.second)
 
-        low, high = _roots(beyond, value, abs(self.second))
+        low, high = _roots(excess, value, abs(self.second))
         return Measured(value, low, high).within(0.0, math.inf)
 
     @property
@@ -167,14 +170,14 @@ class TwoSums:
         """V."""
         error = self.first if self.kind == "errors" else self.second - self.first
 
-        def beyond(reference: float) -> float:
+        def excess(reference: float) -> float:
             return abs(self.second - reference) - self._half(0.0, 1.0, error, reference)
 
-        low, high = _roots(beyond, self.second, abs(self.second))
+        low, high = _roots(excess, self.second, abs(self.second))
         return Measured(self.second, low, high).within(0.0, math.inf)
 
 
-def _roots(beyond: Callable[[float], float], best: float, unit: float) -> tuple[float, float]:
+def _roots(excess: Callable[[float], float], best: float, unit: float) -> tuple[float, float]:
     """Where a function that is negative at ``best`` becomes positive, below it and above; endless
     if nowhere near, in these units."""
     if not math.isfinite(best):
@@ -184,12 +187,12 @@ def _roots(beyond: Callable[[float], float], best: float, unit: float) -> tuple[
     for sign in (-1.0, 1.0):
         # twice as far each time until there is a change of sign for Brent's method to close in on
         step = _STEP * furthest
-        while beyond(best + sign * step) < 0 and step < furthest:
+        while excess(best + sign * step) < 0 and step < furthest:
             step *= 2
         end = sign * math.inf
         if step < furthest:
             end = scipy.optimize.brentq(
-                beyond, best, best + sign * step, xtol=1e-12 * furthest / _ENDLESS
+                excess, best, best + sign * step, xtol=1e-12 * furthest / _ENDLESS
             )
         ends.append(float(end))
     return ends[0], ends[1]

@@ -75,13 +75,13 @@ class ScoreQuestion:
     """(n,) what they are compared with."""
     kind: Kind
     assisted: bool
-    """Whether E(f - g)² assists in telling V: not where predictions are far worse than g."""
+    """Whether E(f - g)² assists in estimating V: not where predictions are far worse than g."""
     guess: tuple[float, float]
     """M and V as far as they are known before there is an answer."""
     known: Known | None = None
 
     @classmethod
-    def of(
+    def from_predictions(
         cls,
         points: Floats,
         reference: Floats | float,
@@ -137,7 +137,7 @@ class ScoreQuestion:
         return cls(question, points, reference, kind, assisted, guess, known)
 
     @classmethod
-    def asked(
+    def from_question(
         cls,
         question: GroupQuestion,
         points: Floats,

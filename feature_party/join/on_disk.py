@@ -118,7 +118,7 @@ def join_to_shards(
     Digests of releases are verified on the way. The directory appears when it is complete. If it
     holds this very join, that is returned; if another one, that is replaced.
 
-    Raises ``DataError`` if keys are missing, occur twice, or match nothing; if ``out`` holds other
+    ``DataError`` if keys are missing, occur twice, or match nothing; if ``out`` holds other
     files, another process joins into it, or the disk is full; ``ReleaseError`` if a release is not
     what its manifest says.
     """
@@ -364,12 +364,12 @@ def _blocks(folder: Path, manifest: Manifest, keys: Path | None, start: int, sto
     content, size = manifest.content, manifest.content.block_rows
     first, end = start // size, -(-stop // size)
     return Released(
-        open_rows(folder, manifest),
-        keys,
-        first * size,
-        min(end * size, manifest.population.rows),
-        size,
-        tuple(content.blocks[first:end]),
-        content.code_bytes,
-        manifest.codebooks.outputs,
+        rows=open_rows(folder, manifest),
+        submitted=keys,
+        start=first * size,
+        stop=min(end * size, manifest.population.rows),
+        block_rows=size,
+        blocks=tuple(content.blocks[first:end]),
+        code_bytes=content.code_bytes,
+        outputs=manifest.codebooks.outputs,
     )

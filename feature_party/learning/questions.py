@@ -89,7 +89,7 @@ def ask(
 
 
 def _some_of_each(stratum: Indices) -> Booleans:
-    """(n,) which events stand for their stratum: all, or every so manyth of those in it."""
+    """(n,) which events stand for their stratum: all, or every kth of those in it."""
     rows, order = np.bincount(stratum), np.argsort(stratum, kind="stable")
     place = np.empty_like(order)  # of an event among those of its stratum
     place[order] = np.arange(order.size) - np.repeat(np.cumsum(rows) - rows, rows)

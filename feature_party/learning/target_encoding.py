@@ -68,7 +68,7 @@ class TargetEncoding:
         between = explained / self.variance - np.count_nonzero(counts) / rows
         return np.full(counts.size, 1 / max(between, _LEAST_SHARE))
 
-    def of(self, *left_out: int) -> Floats:
+    def encoding(self, *left_out: int) -> Floats:
         """(size,) encoding of every category, from all folds but some."""
         sums, counts = (np.delete(of, left_out, axis=0) for of in (self.sums, self.counts))
         return np.asarray(sums.sum(axis=0) / (counts.sum(axis=0) + self.strength))
@@ -81,5 +81,5 @@ class TargetEncoding:
         encoded = np.empty(self.places.shape)
         for fold in range(len(self.counts)):
             mine = self.fold_of == fold
-            encoded[mine] = self.of(fold, left_out)[self.places[mine]]
+            encoded[mine] = self.encoding(fold, left_out)[self.places[mine]]
         return encoded

@@ -28,7 +28,7 @@ def columns(
     """Columns of (n,) numbers for (n, m) distributions: of the central interval with a probability,
     of quantiles by their probabilities, and P(y > t) for the label values t of ``above``.
 
-    Raises ``DataError`` if a value of ``above`` lies outside the labels.
+    ``DataError`` if a value of ``above`` lies outside the labels.
     """
     grid = problem.grid
     for value in above:

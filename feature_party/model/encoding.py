@@ -153,7 +153,7 @@ class Encoder:
         values (else it is cut at each). 1 only parts a value that two fifths of the rows have from
         what is next to it, and 0 leaves the range whole.
 
-        Raises ``ConfigError`` or ``DataError`` if a named column does not exist or cannot be what
+        ``ConfigError`` or ``DataError`` if a named column does not exist or cannot be what
         it is said to be, or if no feature is left.
         """
         stated.check(table.columns)

@@ -77,7 +77,7 @@ def undamaged(what: str, remedy: str) -> Iterator[None]:
 def described(directory: Path, kind: Format) -> Iterator[dict[str, Any]]:
     """What ``model.json`` in a folder says, and in one line whatever is found wrong with it.
 
-    Raises ``DataError`` if there is none, it is of another kind, or something in it or beside it is
+    ``DataError`` if there is none, it is of another kind, or something in it or beside it is
     damaged.
     """
     path = directory / MODEL_FILE

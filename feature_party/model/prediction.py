@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.csv import CSVWriter
 
@@ -101,14 +102,7 @@ def predict_file(
     with threads_for(table.rows), appearing(output, mode=PUBLIC) as file, ExitStack() as closing:
         for batch in table.batches(columns, batch_rows):
             counts.add(batch)
-            places = list(_rows_by_model(models, batch, by))
-            parts = [
-                _of(name, one.predict(batch[rows], interval, quantiles, above))
-                for name, one, rows in places
-            ]
-            rows = np.concatenate([rows for *_, rows in places])
-            order = np.argsort(rows, kind="stable")
-            predicted, rows = pl.concat(parts)[order], rows[order]
+            predicted, rows = _predicted(models, batch, by, interval, quantiles, above)
             if key:
                 predicted = pl.DataFrame({key: shown_keys(batch[key][rows])}).hstack(predicted)
             if trained is not None:
@@ -116,12 +110,7 @@ def predict_file(
                 predicted = predicted.with_columns(held_out=pl.Series(held_out))
             written = predicted.to_arrow()
             if writer is None:
-                writer = (
-                    CSVWriter(file, written.schema)
-                    if output.suffix.lower() == ".csv"
-                    else pq.ParquetWriter(file, written.schema, compression="zstd")
-                )
-                closing.enter_context(writer)
+                writer = closing.enter_context(_writer(file, output.suffix, written.schema))
             writer.write_table(written)
             done += batch.height
             predictions += predicted.height
@@ -135,6 +124,32 @@ def predict_file(
         for sentence in column.sentences:
             warn(f"{sentence}; check the column, or train on newer events")
     return Predicted(predictions, drift)
+
+
+def _predicted(
+    models: Mapping[str, Predictor],
+    batch: pl.DataFrame,
+    by: str,
+    interval: float | None,
+    quantiles: Sequence[float],
+    above: Sequence[float],
+) -> tuple[pl.DataFrame, Indices]:
+    """Predictions of a batch in the order of its rows, and which row each is of: of several labels
+    parties every row has one for each, or for the one that column ``by`` names."""
+    places = list(_rows_by_model(models, batch, by))
+    parts = [
+        _of(name, one.predict(batch[rows], interval, quantiles, above))
+        for name, one, rows in places
+    ]
+    rows = np.concatenate([rows for *_, rows in places])
+    order = np.argsort(rows, kind="stable")
+    return pl.concat(parts)[order], rows[order]
+
+
+def _writer(file: BinaryIO, suffix: str, schema: pa.Schema) -> pq.ParquetWriter | CSVWriter:
+    if suffix.lower() == ".csv":
+        return CSVWriter(file, schema)
+    return pq.ParquetWriter(file, schema, compression="zstd")
 
 
 def _rows_by_model(

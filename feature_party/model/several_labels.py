@@ -49,7 +49,7 @@ class LabelModels:
         return next(iter(self.by_label.values())).facts.key
 
     def for_source(self, source: str) -> LabelModels:
-        """Those of one labels party; see :meth:`Model.of`."""
+        """Those of one labels party; see :meth:`Model.for_source`."""
         return LabelModels(
             {name: model.for_source(source) for name, model in self.by_label.items()}
         )

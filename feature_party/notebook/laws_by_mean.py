@@ -34,7 +34,7 @@ class LawsByMean:
     ) -> LawsByMean:
         """Take the width under which laws with (n,) predicted means make (n,) codes likeliest.
 
-        Raises ``ConfigError`` if one number does not tell a law of the family, as of the
+        ``ConfigError`` if one number does not tell a law of the family, as of the
         probabilities of classes; ``DataError`` if there are not as many predictions as codes.
         """
         family = law.family.inner if isinstance(law.family, AtomHead) else law.family

@@ -45,7 +45,7 @@ Source = (
 def problem_of(source: Source, codes: NDArray[Any] | None = None) -> LabelProblem:
     """Take the facts from a source; codes to learn from tell its prior more than a histogram does.
 
-    Raises ``ConfigError`` if it says nothing of a channel, or of a prior where there are no codes.
+    ``ConfigError`` if it says nothing of a channel, or of a prior where there are no codes.
     """
     match source:
         case LabelProblem():

@@ -120,7 +120,7 @@ def ask_score(
 ) -> ScoreQuestion | None:
     """What to ask about (n,) predictions; None where codes tell as well."""
     rng = np.random.default_rng((seed, points.size))
-    asked = ScoreQuestion.of(
+    asked = ScoreQuestion.from_predictions(
         points, judged.centre, lattice, float(epsilon), rng, judged.miss, judged.known
     )
     return asked if _half_width(asked.expected(epsilon)) < judged.half_width else None
@@ -135,7 +135,7 @@ def read_score(answer: PrivateSums, points: Floats, judged: Judged) -> Score | N
     """What sums tell of (n,) predictions for their events; None if they were asked about others,
     tell nothing, or cannot be."""
     try:
-        asked = ScoreQuestion.asked(
+        asked = ScoreQuestion.from_question(
             answer.question, points, judged.centre, judged.miss, judged.known
         )
         score = asked.score(answer)

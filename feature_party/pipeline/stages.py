@@ -145,7 +145,7 @@ class Stages(Learning):
     def _with_kept(
         self, label: str, scores: Scores, truth: Floats | None, nonprivate: Path | None
     ) -> Scores:
-        """Scores that events decide which no round was about, as far as these tell something."""
+        """Scores judged by events that no round was about, where these are informative."""
         if (sums := self._score()) is None:
             kept = self._kept()
         else:

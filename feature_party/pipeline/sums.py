@@ -192,7 +192,9 @@ class SumStages(SumLearning):
             )
         ((rows, answer, *_),) = scoring
         points = model.predict(self.table[rows])["prediction"].to_numpy()
-        asked = ScoreQuestion.asked(answer.question, points, model.facts.mean, model.model.miss)
+        asked = ScoreQuestion.from_question(
+            answer.question, points, model.facts.mean, model.model.miss
+        )
         return asked.score(answer)
 
     @property

@@ -170,7 +170,7 @@ class SumLearning(Transfer):
         rng = np.random.default_rng((self.config.training.seed, len(self.config.rounds.shares) + 1))
         asked = points, model.facts.mean, lattice, epsilon, rng, model.model.miss
         with self._timed("ask"):
-            return encode_question(ScoreQuestion.of(*asked).question)
+            return encode_question(ScoreQuestion.from_predictions(*asked).question)
 
     def ask(self, model: SavedSums | None, mine: Booleans, number: int) -> bytes:
         """What to ask of our (n,) rows that are ``mine``, in a round."""

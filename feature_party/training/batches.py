@@ -36,7 +36,7 @@ class Rows:
     targets: Tensor
 
     @classmethod
-    def of(cls, inputs: Encoded, targets: Tensor, device: torch.device) -> Rows:
+    def on_device(cls, inputs: Encoded, targets: Tensor, device: torch.device) -> Rows:
         """Move encoded rows to a device."""
         return cls(
             torch.as_tensor(inputs.numeric, device=device),
@@ -77,7 +77,7 @@ class MemoryParts(Parts):
     """Rows that lie in memory, on the device that trains: one part."""
 
     def __init__(self, inputs: Encoded, targets: Tensor, device: torch.device) -> None:
-        self.rows = Rows.of(inputs, targets, device)
+        self.rows = Rows.on_device(inputs, targets, device)
         self.sizes = (len(inputs),)
 
     def part(self, index: int) -> Rows:

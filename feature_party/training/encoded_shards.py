@@ -154,7 +154,7 @@ class ShardParts(Parts):
 
     def part(self, index: int) -> Rows:
         inputs, codes = self.shards.read(index)
-        return Rows.of(inputs, self.objective.targets(codes), self.device)
+        return Rows.on_device(inputs, self.objective.targets(codes), self.device)
 
     def walk(self, parts: Sequence[int]) -> Iterator[Rows]:
         with ThreadPoolExecutor(1) as reader:

@@ -65,7 +65,7 @@ class FoldedRows:
         """(K, Σ cardinalities) the encodings that new rows get."""
         if not self.encoder.categorical:
             return np.zeros((len(self.folds), 0))
-        return np.stack([self._encoding.of(fold) for fold in range(len(self.folds))])
+        return np.stack([self._encoding.encoding(fold) for fold in range(len(self.folds))])
 
     @torch.no_grad()
     def fit(

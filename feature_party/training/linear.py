@@ -55,13 +55,13 @@ class Design:
         self.centres, self.values = np.zeros((2, len(folds), self.width))
         self.vectors = np.zeros((len(folds), self.width, self.width))
         for fold in folds:
-            inputs = self.of(fold, self.kept[fold])
+            inputs = self.inputs(fold, self.kept[fold])
             self.centres[fold] = inputs.mean(axis=0, dtype=np.float64)
             inputs -= self.centres[fold].astype(np.float32)
             squares = (inputs.T @ inputs).astype(np.float64)
             self.values[fold], self.vectors[fold] = np.linalg.eigh(squares)
 
-    def of(self, fold: int, rows: Indices) -> Singles:
+    def inputs(self, fold: int, rows: Indices) -> Singles:
         """(r, w) inputs of some rows, as they are for the model without a fold."""
         return np.concatenate([self.numbers[rows], self.encoded[fold, rows]], axis=1)
 
@@ -146,7 +146,7 @@ class _Ridge:
         """The same by each row's own information, which a rare value has where it is likely."""
         rows, width = len(information), self.design.width
         some = slice(None, None, max(1, rows // max(_WEIGHED // width**2, 4 * width)))
-        inputs = self.design.of(fold, self.design.kept[fold][some]) - self.design.centres[fold]
+        inputs = self.design.inputs(fold, self.design.kept[fold][some]) - self.design.centres[fold]
         inputs = np.concatenate([np.ones((len(inputs), 1)), inputs], axis=1)
         pull = np.concatenate([start[None], pull])
         before = np.concatenate([self.starts[fold], self.slopes[fold]])

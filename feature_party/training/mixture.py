@@ -136,7 +136,7 @@ def _weighted(trained: Sequence[Trained], weights: Sequence[float]) -> tuple[Tra
 
 @dataclass(frozen=True, eq=False)
 class Stack:
-    """Finds shares, for a support and its labels, which are worth so many true ones."""
+    """Finds shares, for a support and labels that are worth ``effective_labels`` true ones."""
 
     problem: LabelProblem
     support: Support

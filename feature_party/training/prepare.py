@@ -52,7 +52,7 @@ class Preparation:
         They lie in memory where features and releases fit there, else in shards in
         ``[join] directory``.
 
-        Raises ``DataError`` if a release stands twice, or releases cannot be learned from together;
+        ``DataError`` if a release stands twice, or releases cannot be learned from together;
         and as :meth:`joined`.
         """
         inputs, training = self.inputs, self.training
@@ -92,7 +92,7 @@ class Preparation:
     def joined(self) -> JoinedShards:
         """Join into ``[join] directory``, or find what was joined there before.
 
-        Raises ``DataError`` or ``ReleaseError`` as
+        ``DataError`` or ``ReleaseError`` as
         :func:`labelveil.feature_party.join.on_disk.join_to_shards`; or if a worker does not see the
         folder.
         """
@@ -143,7 +143,7 @@ def _by_label(
 ) -> dict[str, tuple[LabelProblem, Indices | None]]:
     """Each label's problem, and what each code is to its channels if that is another.
 
-    Raises ``DataError`` if releases are of other labels. A single one is called as in the last
+    ``DataError`` if releases are of other labels. A single one is called as in the last
     release; its name in the others does not matter.
     """
     views = [views_of(*release) for release in zip(manifests, counts, strict=True)]

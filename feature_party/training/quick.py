@@ -43,7 +43,7 @@ class QuickLearners:
     def linear(self, laws: Sequence[Candidate]) -> list[Trained]:
         """Linear models; unasked only where rows are few.
 
-        Raises ``ConfigError`` if they are asked for and serve none of the laws.
+        ``ConfigError`` if they are asked for and serve none of the laws.
         """
         unasked = self.learner == "auto" and len(self.rows.codes) > MOST_LINEAR
         served = self._served(laws)
@@ -62,7 +62,7 @@ class QuickLearners:
     def likeliest(self, laws: Sequence[Candidate], linear: Sequence[Trained]) -> list[Candidate]:
         """Laws to boost trees for, in order: linear models say which are likely.
 
-        Raises ``ConfigError`` if the learner that is asked for serves none of the laws.
+        ``ConfigError`` if the learner that is asked for serves none of the laws.
         """
         if self.learner == "linear":
             return []
@@ -73,7 +73,7 @@ class QuickLearners:
     def trees(self, law: Candidate) -> tuple[list[Trained], list[str]]:
         """Boosted trees, or why there are none.
 
-        Raises ``ConfigError`` if they are asked for and cannot be boosted here.
+        ``ConfigError`` if they are asked for and cannot be boosted here.
         """
         try:
             return [self._fit(law, "trees")], []

@@ -139,14 +139,14 @@ class _Run:
             expert.objective.to(torch.device("cpu"))
         facts = self._facts(mixture, codes, adjustment is not None)
         return Model(
-            self.rows.encoder,
-            self.problem,
-            self.support,
-            experts,
-            facts,
-            mixture.shrinkage,
-            adjustment,
-            reach,
+            encoder=self.rows.encoder,
+            problem=self.problem,
+            support=self.support,
+            experts=experts,
+            facts=facts,
+            shrinkage=mixture.shrinkage,
+            adjustment=adjustment,
+            reach=reach,
         )
 
     def _mixture(self) -> Mixture:

@@ -46,7 +46,7 @@ class Spread:
     most: int  # events in the commonest one
 
     @classmethod
-    def of(cls, name: str, codes: Integers, categories: int) -> Spread:
+    def from_codes(cls, name: str, codes: Integers, categories: int) -> Spread:
         """Count (n,) codes, those below ``categories`` being on the list."""
         listed = codes[(codes >= 0) & (codes < categories)]
         most = int(np.bincount(listed, minlength=1).max())

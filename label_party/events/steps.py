@@ -209,8 +209,8 @@ class Events:
         """``secret_check`` of the secret that their keys are hashed under, in hexadecimal."""
         return secret_check(self._work.join).hex()
 
-    def parts(self) -> Iterator[tuple[Keys, Floats]]:
-        """Yield (n,) keys, strictly ascending or in the order submitted, and (n, m) labels."""
+    def keys_and_labels(self) -> Iterator[tuple[Keys, Floats]]:
+        """Yield (n,) keys, ascending or in the order submitted, and (n, m) labels, by range."""
         return ((part.keys(), part.labels()) for part in self._ranges(1))
 
     def codes(self, name: str) -> Integers:
@@ -219,7 +219,7 @@ class Events:
 
     def labels(self, index: int) -> Floats:
         """(n,) one label of every event, all at once, not yet clipped."""
-        return np.concatenate([labels[:, index] for _, labels in self.parts()])
+        return np.concatenate([labels[:, index] for _, labels in self.keys_and_labels()])
 
     def strata(self, values: int) -> Integers:
         """(values + 1,) events of each public value of the strata's column, and of none of them."""

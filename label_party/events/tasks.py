@@ -31,6 +31,7 @@ from labelveil.common.engine.shuffle import (
     Exchange,
     Keys,
     distinct,
+    first_of_each,
     key_buckets,
     read_rows,
     sort_keys,
@@ -338,9 +339,7 @@ class FirstPrints:
         rows = self.rows.receive(self.bucket)
         order = sort_keys(rows[KEY])  # rows of one key stay in file order
         keys = rows[KEY][order]
-        first = np.ones(keys.size, dtype=np.bool_)
-        first[1:] = keys[1:] != keys[:-1]
-        owners = rows[OWNER][order[first]]
+        owners = rows[OWNER][order[first_of_each(keys)]]
         return {PRINT: np.concatenate([rows[PRINT], owners[owners != NO_OWNER]])}
 
 

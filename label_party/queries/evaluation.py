@@ -266,7 +266,7 @@ class Evaluation(Sole):
             )
         lower, upper = np.array([terms.bounds for terms in self._config.labels]).T
         digest, parts = hashlib.sha256(), []
-        for keys, labels in events.parts():
+        for keys, labels in events.keys_and_labels():
             digest.update(keys.tobytes())
             parts.append(np.clip(labels, lower, upper))
         if digest.hexdigest() != release.manifest.population.digest:

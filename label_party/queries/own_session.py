@@ -82,7 +82,9 @@ def open_session(config: LabelPartyConfig, name: str, terms: Terms) -> Iterator[
     )
     with open_events(config, quiet=True) as events:
         lower, upper = np.array([label.bounds for label in config.labels]).T
-        labels = np.concatenate([np.clip(part, lower, upper) for _, part in events.parts()])
+        labels = np.concatenate(
+            [np.clip(part, lower, upper) for _, part in events.keys_and_labels()]
+        )
         data = json.dumps(asked, sort_keys=True).encode()
         charge = pay_once(store, order, lambda: data, events).payment.charge
     folder = store.folder(*order.name)

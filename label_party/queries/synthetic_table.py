@@ -158,7 +158,7 @@ def synthesize(
                 events,
                 labels={label: request.label},
                 spreads=tuple(
-                    Spread.of(name, events.codes(name), len(values) - 1)
+                    Spread.from_codes(name, events.codes(name), len(values) - 1)
                     for name, values in lists.items()
                 ),
                 too_few=lambda: _too_few(mechanism, events.rows),

@@ -87,7 +87,7 @@ def run_top_k(
     user = _user(config.privacy, request)
     with open_events(config, _columns(request.by, user, categories), quiet=True) as events:
         counts = _counts(request.by, user, len(categories), events)
-        spread = Spread.of(request.by, events.codes(request.by), len(categories))
+        spread = Spread.from_codes(request.by, events.codes(request.by), len(categories))
         confirm(
             Intention(
                 (order,),

@@ -132,7 +132,7 @@ def from_raw_labels(config: LabelPartyConfig) -> PriorKnowledge:
     lower, upper = np.transpose([label.bounds for label in config.labels])
     counted = pl.DataFrame(schema={**dict.fromkeys(names, pl.Float64), "weight": pl.UInt64})
     with open_events(config, quiet=True) as events:
-        for _, labels in events.parts():
+        for _, labels in events.keys_and_labels():
             # as a release takes them: what lies outside counts at the end it is nearest to
             part = pl.DataFrame(np.clip(labels, lower, upper), schema=names)
             more = part.group_by(by_label).agg(pl.len().cast(pl.UInt64).alias("weight"))

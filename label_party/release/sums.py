@@ -51,7 +51,7 @@ def build_sums(
         raise PrivacyError("a release needs system_entropy(); seeded entropy is for tests alone")
     question, keys, first = noisy.question, hashlib.sha256(), 0
     sums = np.zeros(question.half_widths.size, dtype=np.int64)
-    for hashed, labels in events.parts():
+    for hashed, labels in events.keys_and_labels():
         # which neighbouring point a label goes to needs no secrecy: no guarantee rests on it
         words = entropy.coins(ROUNDING_STREAM, first, len(labels))
         sums += question.sums(question.lattice.round(labels[:, 0], words), first)

@@ -46,15 +46,17 @@ def read_accounts(config: LabelPartyConfig) -> list[AccountState]:
             composition = config.privacy.epochs if configured else "additive"
             accounts.append(
                 AccountState(
-                    ledger.identity(),
-                    account,
-                    limit,
-                    spent(charges, limit),
-                    remaining(limit, spent(seen_by(charges, composition), limit)),
-                    ledger.caps(account),
-                    [entry for entry in said if account in (entry.account, entry.other)],
-                    charges,
-                    withdrawals,
+                    ledger=ledger.identity(),
+                    account=account,
+                    limit=limit,
+                    spent=spent(charges, limit),
+                    left=remaining(limit, spent(seen_by(charges, composition), limit)),
+                    caps=ledger.caps(account),
+                    separations=[
+                        entry for entry in said if account in (entry.account, entry.other)
+                    ],
+                    charges=charges,
+                    withdrawals=withdrawals,
                 )
             )
         return accounts

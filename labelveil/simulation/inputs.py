@@ -64,7 +64,7 @@ class Inputs:
 def read_inputs(settings: Settings) -> Inputs:
     """Read and check everything, so that nothing is started in vain.
 
-    Raises ``DataError`` if a file or column is missing or of the wrong kind.
+    ``DataError`` if a file or column is missing or of the wrong kind.
     """
     # what cells of features mean is the features party's to find, from all of them
     features = read_table(settings.features, as_text=True)

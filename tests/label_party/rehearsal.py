@@ -82,7 +82,7 @@ def answers(config: LabelPartyConfig, folder: Path, sessions: int, questions: in
     of all events, then of all but the first, the first two, and so on; keep answers and keys."""
     evaluation = Evaluation(config, Store(config.store.directory))
     with open_events(config, quiet=True) as events:
-        labels = np.concatenate([part for _, part in events.parts()])
+        labels = np.concatenate([part for _, part in events.keys_and_labels()])
     asked = []
     for column, terms in enumerate(config.labels):
         truth = labels[:, column].clip(*terms.bounds)

@@ -327,7 +327,7 @@ def test_a_score_is_asked_with_what_a_model_knows(
     def of(points: Any, beside: Any, lattice: Any, epsilon: float, rng: Any, miss: Any) -> None:
         seen.append((points, beside, lattice, epsilon, rng.random(), miss))
 
-    monkeypatch.setattr("labelveil.feature_party.groups.scoring.ScoreQuestion.of", of)
+    monkeypatch.setattr("labelveil.feature_party.groups.scoring.ScoreQuestion.from_predictions", of)
     numbers, x = np.linspace(2, 8, 30), np.arange(30.0)[:, None]
     lv.ask_score(numbers, x, epsilon=0.5, random_state=4, **BOUNDS)
     points, beside, lattice, epsilon, drawn, miss = seen[-1]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
@@ -14,7 +17,7 @@ from typing import Any
 import pytest
 
 import labelveil as lv
-from labelveil.common.errors import ConfigError
+from labelveil.common.errors import ConfigError, LabelveilError
 from labelveil.common.version import __version__
 from tests.approved import approved
 
@@ -99,6 +102,21 @@ def test_what_is_taken_where_nothing_is_said_was_approved(subject: str) -> None:
         if said:
             found[name] = said
     approved(Path(__file__).parent / "approved.json", f"labelveil.{subject}", found)
+
+
+@pytest.mark.parametrize("subject", ["", *SUBJECTS])
+def test_errors_are_stated_in_a_section_of_their_own(subject: str) -> None:
+    """Of what users call, as NumPy's convention has it: of all that its own lines raise."""
+    for name, given in with_parameters(getattr(lv, subject) if subject else lv):
+        text, _, section = (inspect.getdoc(given) or "").partition("\nRaises\n------\n")
+        assert not re.search(r"``\w+Error`` (if|for|after|when|where)", text), name
+        if inspect.isclass(given):
+            continue
+        tree = ast.parse(textwrap.dedent(inspect.getsource(given)))
+        calls = (node.exc for node in ast.walk(tree) if isinstance(node, ast.Raise))
+        raised = {ast.unparse(call.func) for call in calls if isinstance(call, ast.Call)}
+        for error in raised & {each.__name__ for each in LabelveilError.__subclasses__()}:
+            assert error in section, (name, error)
 
 
 def test_functions_show_their_keywords() -> None:

@@ -155,7 +155,13 @@ class DPSGDClassifier(ClassifierMixin, _DPSGD):  # type: ignore[misc]
     """A classifier of two or more classes, cross-entropy of a softmax, by DP-SGD."""
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn from records: (n, d) features and (n,) classes."""
+        """Learn from records: (n, d) features and (n,) classes.
+
+        Raises
+        ------
+        ValueError
+            If the classes are fewer than two.
+        """
         features, labels = validate_data(self, unmasked(X), unmasked(y), dtype=np.float64)
         check_classification_targets(labels)
         self.classes_, codes = np.unique(labels, return_inverse=True)

@@ -128,7 +128,7 @@ def best_measurement(rows: Floats, noise: float) -> Measurement:
     """Choose A and the weights of public (n, D) rows whose weights have one prior variance.
 
     ``noise`` is the standard deviation of the noise in each coordinate, relative to the
-    sensitivity. Raises ``DataError`` if no feature varies.
+    sensitivity. ``DataError`` if no feature varies.
     """
     n = len(rows)
     values, turned = principal_features(rows)

@@ -37,7 +37,7 @@ _RESIDUALS = (0.01, 0.03, 0.1, 0.3, 1.0)
 def principal_features(rows: Floats) -> tuple[Floats, Floats]:
     """(r,) eigenvalues s of XᵀX/n that are not negligible, and (n, r) rows in that basis.
 
-    Raises ``DataError`` if no feature varies.
+    ``DataError`` if no feature varies.
     """
     values, basis = scipy.linalg.eigh(rows.T @ rows / len(rows))
     kept = values > _NEGLIGIBLE * max(values[-1], 0.0)
@@ -78,7 +78,7 @@ def gaussian_release(
     """Round a statistic of L2 sensitivity Δ to a grid and add discrete Gaussian noise.
 
     Returns (r,) noisy numbers, the variance of their noise, and the guarantee of what was added:
-    ρ-zCDP at most. Raises ``PrivacyError`` if the noise passes what the exact sampler takes.
+    ρ-zCDP at most. ``PrivacyError`` if the noise passes what the exact sampler takes.
     """
     most = math.floor(_MOST_NOISE * math.sqrt(2 * float(rho))) - 1
     # rounding moves each neighbour by at most half a step a coordinate, and floats by less than one

@@ -17,7 +17,7 @@ from labelveil.common.guarantees.limits import positive
 from labelveil.common.mechanisms.clipping import clip_rows
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RowScaling:
     """Scales features to rows of norm at most 1."""
 

@@ -96,6 +96,11 @@ class FollowTheLeader(Sole):
         """Take in the loss's (d,) gradient at :attr:`play`; return the next play.
 
         A gradient that is too long to have a norm, or holds what is no number, counts as 0.
+
+        Raises
+        ------
+        DataError
+            If the gradient has another length.
         """
         with np.errstate(over="ignore"):
             scaled = np.asarray(gradient, dtype=np.float64) / (self._unit * self._grid)
@@ -143,6 +148,11 @@ class PrivateHedge(Sole):
         """Take in the experts' (k,) losses, clipped to 0 … 1; return the next weights.
 
         A loss that is no number counts as 0.
+
+        Raises
+        ------
+        DataError
+            If there are not as many losses as experts.
         """
         finite = np.nan_to_num(np.asarray(losses, dtype=np.float64), nan=0.0, posinf=1.0)
         if finite.shape != self.weights.shape:

@@ -104,7 +104,12 @@ class RunningSums(Sole):
     def add(self, numbers: ArrayLike) -> Integers:
         """Take the next vector in; return the noisy sum of all so far, (d,) int64.
 
-        ``BudgetError`` after T vectors. ``DataError`` if it is no vector of d integers.
+        Raises
+        ------
+        BudgetError
+            After T vectors.
+        DataError
+            If this is no vector of d integers.
         """
         with self._turn:
             if self.time == self.noise.horizon:

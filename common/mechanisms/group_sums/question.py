@@ -254,6 +254,11 @@ class GroupQuestion:
 
         ``places`` are (m,) labels on the lattice, 0 … steps, of the events from number ``first``
         on, all of them by default; others are moved to its ends.
+
+        Raises
+        ------
+        ValueError
+            If there is not one place for each event.
         """
         stop = first + places.size
         if places.ndim != 1 or first < 0 or stop > len(self):
@@ -299,7 +304,13 @@ class GroupQuestion:
 
     @classmethod
     def decode(cls, data: bytes | memoryview, rows: int) -> Self:
-        """Read a question about n events; ``ConfigError`` if it is none."""
+        """Read a question about n events.
+
+        Raises
+        ------
+        ConfigError
+            If the bytes are no question about n events.
+        """
         if len(data) < _HEADER.itemsize:
             raise ConfigError(f"{len(data)} bytes are too few for a question about groups")
         header = np.frombuffer(data, _HEADER, 1)[0]

@@ -146,9 +146,15 @@ class HeldOutcome(Sole, Generic[DataT, ValueT]):
     def ask(self, accept: Callable[[ValueT], bool]) -> ValueT | None:
         """Return the outcome if ``accept``, a function of it alone, takes it now, otherwise None.
 
-        ``PrivacyError`` if the outcome has been published already, or the session's terms do not
-        admit 2ε. ``BudgetError`` if the session has halted, or the calls' δ are used up. What
-        ``accept`` raises says something of the outcome: it is charged as if that were published.
+        What ``accept`` raises says something of the outcome: it is charged as if that were
+        published.
+
+        Raises
+        ------
+        PrivacyError
+            If the outcome has been published already, or the session's terms do not admit 2ε.
+        BudgetError
+            If the session has halted, or the calls' δ are used up.
         """
         with self._turn:
             if self._shown:
@@ -202,7 +208,10 @@ class ChangeStream(Sole, Generic[ValueT]):
     def step(self, algorithm: Algorithm[ValueT]) -> bool:
         """Look once, with an ε-DP algorithm; return whether :attr:`last` is new.
 
-        Raises ``BudgetError`` if the session has halted; :attr:`last` stays in force.
+        Raises
+        ------
+        BudgetError
+            If the session has halted; :attr:`last` stays in force.
         """
         differs = lambda value: not self._same(self._last, value)  # noqa: E731
         with self._turn:

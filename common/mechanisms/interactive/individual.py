@@ -79,7 +79,7 @@ class IndividualSparseVector(Sole):
         """Answer questions in order: the noisy sum, or None if it is below the public threshold.
 
         A question says who matches, and with what value, 1 without; it must look at each record
-        alone. Raises ``DataError``, and answers nothing, if one names a record twice, or one that
+        alone. ``DataError``, and answers nothing, if one names a record twice, or one that
         there is not, or a value outside 1 … g.
         """
         checked = [self._checked(question) for question in questions]

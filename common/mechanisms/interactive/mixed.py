@@ -53,8 +53,12 @@ def mixed_budget(
 
     The plan has the expected hits of each kind of call. The order is the one at which the budget
     has room for it most often; other calls, and other proportions, are welcome afterwards.
-    ``call_delta`` is what the δ of all calls together may reach. ``PrivacyError`` if nothing fits
-    at any order.
+    ``call_delta`` is what the δ of all calls together may reach.
+
+    Raises
+    ------
+    PrivacyError
+        If nothing fits at any order.
     """
     best, most = None, Fraction(0)
     costs = [hit_cost(target, adjacency, unit).repeat(hits) for target, hits in plan.items()]

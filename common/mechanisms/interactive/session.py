@@ -120,9 +120,15 @@ class AnySession(Sole, ABC, Generic[DataT]):
     def run(self, call: Call[DataT, ValueT]) -> ValueT:
         """Run one call and return what it publishes.
 
-        ``BudgetError`` if the session has halted, or the calls' δ are used up. Nothing is drawn
-        then. ``PrivacyError`` if the call guarantees less than the terms ask for. What the call
-        raises is charged as a hit.
+        What the call raises is charged as a hit.
+
+        Raises
+        ------
+        BudgetError
+            If the session has halted, or the calls' δ are used up; nothing is drawn then.
+        PrivacyError
+            If the call guarantees less than the terms ask for, or names another number of target
+            families.
         """
         with self._turn:
             target = call.target
@@ -144,8 +150,12 @@ class AnySession(Sole, ABC, Generic[DataT]):
     def run_batch(self, batch: Batch[DataT]) -> Answers:
         """Run many calls of one kind, in order, up to the one at which the session halts.
 
-        Raises what :meth:`run` does. An exception may depend on any of the answers, and so uses up
-        all hits that are left.
+        An exception may depend on any of the answers, and so uses up all hits that are left.
+
+        Raises
+        ------
+        BudgetError, PrivacyError
+            As of :meth:`run`, and if the session has several target families or calls have a δ.
         """
         with self._turn:
             target = batch.target
@@ -177,6 +187,12 @@ class AnySession(Sole, ABC, Generic[DataT]):
         published, in its order. ``stop`` is asked between two of them, with those that are
         published, whether the rest stays unpublished, and unpaid. The target's δ is that of
         everything which is drawn.
+
+        Raises
+        ------
+        PrivacyError
+            If the session has several target families, or more outcomes are returned than there are
+            hits left.
         """
         with self._turn:
             room = self._admit(target)
@@ -213,7 +229,10 @@ class AnySession(Sole, ABC, Generic[DataT]):
         calls. Outcomes that were held back
         (:class:`labelveil.common.mechanisms.interactive.calls.HeldOutcome`) are forgotten.
 
-        ``PrivacyError`` if the state is not one.
+        Raises
+        ------
+        PrivacyError
+            If the state is not one.
         """
         try:
             if state["version"] != 1:

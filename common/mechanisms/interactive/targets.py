@@ -154,8 +154,13 @@ def hit_probability(
     """The largest q for which Definition 2.1 can be met by two laws; 1 if they are equal.
 
     ``law`` and ``neighbour`` are (n,) probabilities of the outcomes, ``target`` has the indices of
-    those in T. Raises ``PrivacyError`` if they are no two distributions of as many outcomes, or not
-    ε-close, so that nothing can be decomposed.
+    those in T.
+
+    Raises
+    ------
+    PrivacyError
+        If the laws are no two distributions of as many outcomes, or not ε-close, so that nothing
+        can be decomposed.
     """
     law, neighbour = np.asarray(law, dtype=np.float64), np.asarray(neighbour, dtype=np.float64)
     if law.ndim != 1 or law.shape != neighbour.shape:

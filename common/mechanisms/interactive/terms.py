@@ -116,7 +116,12 @@ class Terms:
         """The whole session as one RDP curve: τ hit costs, ``ln k/(α − 1)`` for k families.
 
         The last term: the divergence at the stop is at most that of the k stops, one a family,
-        added up. Raises ``PrivacyError`` for calls of ε above about 3.9, which have no such curve.
+        added up.
+
+        Raises
+        ------
+        PrivacyError
+            For calls of ε above about 3.9, which have no such curve.
         """
         cost = hit_cost(self.target, self.adjacency, self.unit).repeat(self.hits)
         choice = Fraction(above(math.log(self.families))) if self.families > 1 else Fraction(0)
@@ -127,7 +132,13 @@ class Terms:
         return replace(cost, values=values, exact_delta=self.call_delta)
 
     def delta_beside_calls(self, delta: Fraction) -> Fraction:
-        """What the calls' own δ leave of a δ; raises ``PrivacyError`` if that is nothing."""
+        """What the calls' own δ leave of a δ.
+
+        Raises
+        ------
+        PrivacyError
+            If nothing is left.
+        """
         if delta <= self.call_delta:
             raise PrivacyError(
                 f"delta={float(delta):g} must be above {float(self.call_delta):g}, which the calls"
@@ -168,7 +179,13 @@ class Terms:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read :meth:`to_json`; raises ``PrivacyError`` where it is not one."""
+        """Read :meth:`to_json`.
+
+        Raises
+        ------
+        PrivacyError
+            If the data are no terms.
+        """
         try:
             hits, families = whole_numbers([data["hits"], data["families"]])
             return cls(
@@ -195,7 +212,10 @@ def whole_numbers(values: list[Any]) -> list[int]:
 def most_hits(epsilon: float, delta: float | Fraction, target: Target, limit: int = 1 << 14) -> int:
     """The largest τ whose session is (ε, δ)-DP; 0 if not even one hit is.
 
-    ``PrivacyError`` if ``limit`` hits are within the budget.
+    Raises
+    ------
+    PrivacyError
+        If ``limit`` hits are within the budget.
     """
 
     def too_many(hits: int) -> bool:
@@ -220,7 +240,10 @@ def largest_call_epsilon(
 
     ``make`` leads from the ε of a call to its target.
 
-    ``PrivacyError`` if not even 1/grain fits.
+    Raises
+    ------
+    PrivacyError
+        If not even 1/grain fits.
     """
 
     def too_large(steps: int) -> bool:

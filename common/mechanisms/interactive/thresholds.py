@@ -31,7 +31,7 @@ from labelveil.common.mechanisms.interactive.targets import Target, between_thre
 _FINE = 1 << 32
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ThresholdTests:
     """Whether each of n counts reaches its threshold, with its noisy value if wanted."""
 

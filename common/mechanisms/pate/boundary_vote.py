@@ -104,6 +104,11 @@ class PriorVote(_Vote):
         ``expect`` leads from a query's number and the answers before it to the class that is
         expected, or -1 for low agreement. It may learn from these answers, and from nothing else
         that is private.
+
+        Raises
+        ------
+        PrivacyError
+            If what is expected is no class.
         """
         counts = checked_votes(votes)
         session: Session[Integers] = Session(counts, self.terms, entropy)

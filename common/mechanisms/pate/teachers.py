@@ -60,6 +60,11 @@ def train_teachers(
     without rows, or with a single class or label row, gets a constant teacher, for many estimators
     refuse such data and skipping it would be a leak. ``on_trained`` is called with the number of
     teachers trained so far.
+
+    Raises
+    ------
+    DataError
+        If there are not as many rows of features as of labels.
     """
     x, y = np.asarray(features), np.asarray(labels)
     if len(x) != len(y):
@@ -108,7 +113,13 @@ class Constant:
 
 
 def class_votes(teachers: Sequence[Estimator], queries: ArrayLike, classes: int) -> Integers:
-    """(q, classes) counts of the teachers' votes; each row sums to the number of teachers."""
+    """(q, classes) counts of the teachers' votes; each row sums to the number of teachers.
+
+    Raises
+    ------
+    DataError
+        If a teacher voted outside the classes.
+    """
     x = np.asarray(queries)
     counts = np.zeros((len(x), classes), dtype=np.int64)
     rows = np.arange(len(x))
@@ -159,6 +170,11 @@ def train_student(
 
     ``query_labels`` are the queries' true labels, for scoring the answers themselves; δ is that of
     the reported ε.
+
+    Raises
+    ------
+    DataError
+        If no query was answered.
     """
     labels, kept = answers.labels.astype(np.int64), np.flatnonzero(answers.answered)
     if not kept.size:

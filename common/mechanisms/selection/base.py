@@ -46,8 +46,12 @@ class Selection:
 class Ranking:
     """Counts with their descending order; ties are broken by index.
 
-    Counts are (m,) integers >= 0, m >= 1: distinct users of each candidate; raises ``DataError``
-    where they are not.
+    Counts are (m,) integers >= 0, m >= 1: distinct users of each candidate.
+
+    Raises
+    ------
+    DataError
+        If counts are anything else.
     """
 
     def __init__(self, counts: ArrayLike) -> None:

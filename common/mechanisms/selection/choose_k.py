@@ -61,7 +61,13 @@ class ChooseRank:
         at_least(1, most=self.most)
 
     def ranks(self, candidates: int) -> int:
-        """How many ranks are considered among that many candidates."""
+        """How many ranks are considered among that many candidates.
+
+        Raises
+        ------
+        PrivacyError
+            If there are fewer than two candidates.
+        """
         if self.most is not None:
             return self.most
         if candidates < 2:
@@ -73,7 +79,13 @@ class ChooseRank:
         return self.noise.guarantee(self.ranks(candidates))
 
     def draw(self, ranking: Ranking, source: WordSource) -> int:
-        """Return the chosen k >= 1, by gap plus r(j), as integers over a common denominator."""
+        """Return the chosen k >= 1, by gap plus r(j), as integers over a common denominator.
+
+        Raises
+        ------
+        PrivacyError
+            If values of the regularizer have too fine a common denominator.
+        """
         gaps = ranking.padded_gaps(self.ranks(ranking.counts.size))
         if self.regularizer is indifferent:
             return 1 + self.noise.draw(gaps, source)

@@ -98,6 +98,11 @@ class BLR:
         """Integer scores s and the rate r of the law ``P(y) ∝ multiplicity · exp(r s_y)``.
 
         ``−max_q |q(x) − q(y)|`` in units of 1/(n m scale); r is ε n / 2 in the same unit.
+
+        Raises
+        ------
+        ConfigError
+            If scores of that many records and rows would overflow.
         """
         x = check_histogram(histogram, self.workload.cells)
         n, m = int(x.sum()), self.rows

@@ -47,6 +47,11 @@ class Domain:
         """(n,) cell of each record, of (n, d) integers, each in 0 … size - 1 of its attribute.
 
         The last attribute varies fastest.
+
+        Raises
+        ------
+        DataError
+            If the records are not such integers.
         """
         array = np.asarray(codes)
         if array.ndim != 2 or array.shape[1] != len(self.sizes) or array.dtype.kind not in "iu":

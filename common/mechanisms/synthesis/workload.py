@@ -123,7 +123,13 @@ class Marginals:
 
     @classmethod
     def up_to(cls, domain: Domain, most: int) -> Marginals:
-        """All marginals of 1 … ``most`` attributes, small sets first."""
+        """All marginals of 1 … ``most`` attributes, small sets first.
+
+        Raises
+        ------
+        ConfigError
+            If ``most`` is not between 1 and the number of attributes.
+        """
         attributes = len(domain.sizes)
         if not 1 <= most <= attributes:
             raise ConfigError(f"marginals of {most} attributes must be of 1 … {attributes}")

@@ -134,6 +134,11 @@ def build_exponential(problem: Problem, *, points: int = _CELLS) -> Randomizer:
     well below the one asked for; see the channel's own. Each output stands for the cell around a
     grid point. The loss plays no part; where the grid is longer than ``points``, the most outputs,
     the prior chooses them.
+
+    Raises
+    ------
+    ConfigError
+        If ``points`` is below 2.
     """
     if points < 2:
         raise ConfigError(f"points={points} must be at least 2")

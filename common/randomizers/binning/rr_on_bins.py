@@ -62,7 +62,10 @@ def optimal_binning(
     constant output on. (Algorithm 2 of Ghazi et al. tabulates every number of bins instead, in
     O(k³).)
 
-    ``ConfigError`` as of :func:`labelveil.common.randomizers.losses.check_monotone`.
+    Raises
+    ------
+    ConfigError
+        As of :func:`labelveil.common.randomizers.losses.check_monotone`.
     """
     keep = np.flatnonzero(problem.prior > 0)  # a label of no mass may join any bin for free
     check_monotone(problem.loss, problem.labels[keep])

@@ -135,14 +135,14 @@ class Assessor:
             low, high = (middle, high) if worse else (low, middle)
         share = (low + high) / 2
         return Assessment(
-            randomizer.name,
-            randomizer.channel.epsilon,
-            randomizer.channel.outputs.size,
-            randomizer.expected_loss,
-            float(np.sqrt(self._mass @ (decoded - self._places) ** 2)),
-            share,
-            share * self.rows,
-            self.forecast.error(excess),
+            name=randomizer.name,
+            epsilon=randomizer.channel.epsilon,
+            outputs=randomizer.channel.outputs.size,
+            label_error=randomizer.expected_loss,
+            bias=float(np.sqrt(self._mass @ (decoded - self._places) ** 2)),
+            effective_share=share,
+            effective_sample_size=share * self.rows,
+            predicted_error=self.forecast.error(excess),
         )
 
     def compare(

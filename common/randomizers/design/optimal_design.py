@@ -351,6 +351,11 @@ def build_optimal_design(
     ``points`` knots, 2 … 64; features are taken to explain the share ``explained`` of the variance
     of the label's normal score, in 0 … 1 without the ends; uniform randomized thresholds get
     ``threshold_share`` of the events, 0 … 0.9, None chooses it.
+
+    Raises
+    ------
+    ConfigError
+        If an option is outside its range.
     """
     if not 2 <= points <= 64:
         raise ConfigError(f"points={points} must lie in 2 … 64")

@@ -89,7 +89,10 @@ class PrivateLabels:
     def channel(self) -> FiniteChannel:
         """From the grid's points, or cells of labels sent together, to what is sent.
 
-        ``ConfigError`` with strata, each of which has a channel of its own.
+        Raises
+        ------
+        ConfigError
+            With strata, each of which has a channel of its own.
         """
         (book, *others) = self.events.message.codebooks.books
         if others:

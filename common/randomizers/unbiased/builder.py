@@ -115,6 +115,11 @@ def build_unbiased(problem: Problem, *, points: int = MAX_POINTS) -> Randomizer:
     to points chosen by the prior, and labels between them are rounded at random without bias, as
     part of the channel. E[output | label] is the label to 1e-10 of the range, at every grid point,
     and there are at most 2·points - 2 outputs.
+
+    Raises
+    ------
+    ConfigError
+        If ``points`` is outside that range.
     """
     if not 2 <= points <= MOST_KNOTS:
         raise ConfigError(f"points={points} must lie in 2 … {MOST_KNOTS}")

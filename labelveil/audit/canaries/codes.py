@@ -140,15 +140,15 @@ def match(planted: Planted, evidence: Evidence, secret: Path) -> Returned:
         secrets[order[np.arange(order.size) - first >= limit]] = len(labels)
         labels = np.vstack([labels, [*missing.values()]])
     return Returned(
-        planted,
-        manifest,
-        labels,
-        secrets,
-        joined["code"].to_numpy().astype(np.int64),
-        places,
-        planted.secrets.size - joined.height,
-        rows.height - joined.height,
-        manifest.labels_guarantee.epsilon / manifest.privacy.records_per_unit,
+        planted=planted,
+        manifest=manifest,
+        labels=labels,
+        secrets=secrets,
+        codes=joined["code"].to_numpy().astype(np.int64),
+        places=places,
+        missing=planted.secrets.size - joined.height,
+        others=rows.height - joined.height,
+        epsilon=manifest.labels_guarantee.epsilon / manifest.privacy.records_per_unit,
     )
 
 

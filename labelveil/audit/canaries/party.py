@@ -103,8 +103,8 @@ RUNNING_STEPS = 2 + len(SERVED) + len(BEYOND)
 
 
 def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: bool) -> None:
-    whole, less, again, asked, small = worlds = make_worlds(folder, settings, OFFER)
-    RELEASED.audit(audit, [whole, less, again, asked, *small])
+    whole, less, again, questioned, small = worlds = make_worlds(folder, settings, OFFER)
+    RELEASED.audit(audit, [whole, less, again, questioned, *small])
     if audit.checks[-1].verdict is Verdict.FAIL:
         return
     audit.progress("serve two worlds")
@@ -133,9 +133,9 @@ def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: 
     SENT.audit(audit, Sent(whole.in_row_order, answer, served.whole))
     NOISES.audit(audit, Known(small, settings.effort))
     audit.progress("ask for more than was sold")
-    SESSIONS.audit(audit, ask_for_more(asked))
+    SESSIONS.audit(audit, ask_for_more(questioned))
     audit.progress("ask for sums")
-    world = make_sums_world(folder / "sums", settings, asked.files)
+    world = make_sums_world(folder / "sums", settings, questioned.files)
     SUMS.audit(audit, ask_for_sums(world))
     AFTERWARDS.audit(audit, (worlds.whole, answer))
 

@@ -76,22 +76,22 @@ def ask_for_more(world: World) -> Session:
         np.full(rows, LOWER + span * (place + 0.5) / (1 << 12)) for place in drawn.tolist()
     ]
     sold, spare = predictions[: ANSWERS - 2], iter(predictions[ANSWERS - 2 :])
-    with clients(world) as asked:
-        release = asked[0].describe()
-        answers = [asked[0].ask(release, question) for question in sold]
-        again = _at_once(asked, release, [sold[0]] * CLIENTS)
+    with clients(world) as endpoints:
+        release = endpoints[0].describe()
+        answers = [endpoints[0].ask(release, question) for question in sold]
+        again = _at_once(endpoints, release, [sold[0]] * CLIENTS)
     lost = world.copied("lost")
     removed = list(lost.folder.rglob(SESSION_FILE))
     for file in removed:
         file.unlink()
-    with clients(world) as asked:
-        again += [asked[1].ask(release, sold[0])]
+    with clients(world) as endpoints:
+        again += [endpoints[1].ask(release, sold[0])]
         new = [next(spare) for _ in range(CLIENTS)]
-        race = _at_once(asked, release, new)
-        further = [asked[0].ask(release, next(spare)) for _ in range(2)]
-    with clients(lost) as asked:
-        again += [asked[0].ask(release, sold[0])]
-        further += [asked[0].ask(release, next(spare))]
+        race = _at_once(endpoints, release, new)
+        further = [endpoints[0].ask(release, next(spare)) for _ in range(2)]
+    with clients(lost) as endpoints:
+        again += [endpoints[0].ask(release, sold[0])]
+        further += [endpoints[0].ask(release, next(spare))]
     return Session(
         Manifest.parse(release.manifest),
         np.where(world.secrets == 1, UPPER, LOWER),
@@ -104,11 +104,11 @@ def ask_for_more(world: World) -> Session:
 
 
 def _at_once(
-    asked: Sequence[Endpoint], release: Described, questions: Sequence[Floats]
+    endpoints: Sequence[Endpoint], release: Described, questions: Sequence[Floats]
 ) -> list[float | Refusal]:
     with ThreadPoolExecutor(CLIENTS) as pool:
         return list(
-            pool.map(lambda client, question: client.ask(release, question), asked, questions)
+            pool.map(lambda client, question: client.ask(release, question), endpoints, questions)
         )
 
 

@@ -20,7 +20,7 @@ from labelveil.audit.attacks.one_run import draw_secrets
 from labelveil.audit.attacks.rows_apart import Rows, agreement
 from labelveil.audit.canaries.planting import ANOTHER_RELEASE, Planted
 from labelveil.audit.certificate.evidence import Evidence
-from labelveil.audit.certificate.sums import NONE, ParsedQuestion, parsed_question
+from labelveil.audit.certificate.sums import NONE, parsed_question
 from labelveil.audit.power import FOUND, least
 from labelveil.audit.verdict import GATE, Check, Power, Probes, Verdict, verdict_of
 from labelveil.common.arrays import Floats, Integers
@@ -83,7 +83,6 @@ class Summed:
 
     planted: Planted
     evidence: Evidence
-    asked: ParsedQuestion
     noise: Integers  # (m,) what is left of the sums that are known
     scales: Floats  # (m,) stated, in steps or steps²
     groups: Integers  # (m,) which these groups are
@@ -133,7 +132,6 @@ def match(planted: Planted, evidence: Evidence, secret: Path) -> Summed:
     return Summed(
         planted,
         evidence,
-        asked,
         noise[some],
         scales[some],
         np.flatnonzero(some),

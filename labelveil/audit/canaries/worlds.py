@@ -202,7 +202,7 @@ class Worlds(NamedTuple):
     whole: World
     less: World
     again: World
-    asked: World  # of one label, which answers questions
+    questioned: World  # of one label, which answers questions
     small: list[World]  # of few events, all alike
 
 
@@ -228,7 +228,7 @@ def make_worlds(folder: Path, settings: CanarySettings, offer: str = "") -> Worl
     few = canaries_of(draw_secrets(HISTOGRAM_ROWS), settings.names)
     whole = World(settings, folder / "whole", files, made, data_set=name)
     less = World(settings, folder / "less", files, made.without(0), data_set=name)
-    asked = World(settings, folder / "asked", files, single, offer, name, further=10)
+    questioned = World(settings, folder / "asked", files, single, offer, name, further=10)
     small = World(settings, folder / "small", files, few, data_set=name, further=1)
     copies = [small.copied(f"small{at}") for at in range(1, HISTOGRAMS * settings.effort)]
-    return Worlds(whole, less, whole.copied("again"), asked, [small, *copies])
+    return Worlds(whole, less, whole.copied("again"), questioned, [small, *copies])

@@ -112,15 +112,15 @@ def parsed_question(data: bytes, rows: int) -> ParsedQuestion:
     if not rows or not levels or not count or (named >= count).any() or (level >= levels).any():
         raise ReleaseError("the question names groups or offsets that it does not have")
     return ParsedQuestion(
-        (lower, upper),
-        steps,
-        offsets,
-        widths,
-        (np.arange(count) >= count - squares).astype(np.int64),
-        groups,
-        level if levels > 1 else np.zeros(rows, np.int64),
-        weights if weight else np.ones(rows, np.int64),
-        weight,
+        bounds=(lower, upper),
+        steps=steps,
+        offsets=offsets,
+        widths=widths,
+        squared=(np.arange(count) >= count - squares).astype(np.int64),
+        groups=groups,
+        levels=level if levels > 1 else np.zeros(rows, np.int64),
+        weights=weights if weight else np.ones(rows, np.int64),
+        largest_weight=weight,
     )
 
 

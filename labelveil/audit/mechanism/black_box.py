@@ -14,7 +14,7 @@ from labelveil.audit.attacks.one_run import draw_secrets, one_run, rare_event, u
 from labelveil.audit.attacks.two_noises import seeds_check
 from labelveil.audit.mechanism.cold_start import cold_digests
 from labelveil.audit.mechanism.subject import CallableSubject, SumsSubject
-from labelveil.audit.mechanism.trial import Trial, of
+from labelveil.audit.mechanism.trial import Trial, subject_is
 from labelveil.audit.power import expected_one_run_bound, rarest_event
 from labelveil.audit.verdict import GATE, SHOWN, Check, Power, Probes, Verdict
 from labelveil.common.arrays import Floats
@@ -272,7 +272,7 @@ def sources_check(trial: Trial) -> Check:
     "labels outside the domain",
     "Is a label far outside the domain treated as the nearest bound?",
     "Labels are clipped to the domain before any noise.",
-    fits=of(CallableSubject, SumsSubject),
+    fits=subject_is(CallableSubject, SumsSubject),
 )
 def black_box_range_check(trial: Trial) -> Check:
     (low, high), shown = trial.ends, trial.subject.shown
@@ -308,7 +308,7 @@ def black_box_range_check(trial: Trial) -> Check:
     "exact ε from the sampler",
     "Is the claim proved, not only not refuted?",
     "The mechanism is ε-DP exactly.",
-    fits=of(CallableSubject),
+    fits=subject_is(CallableSubject),
     not_looked_at=f"Everything that happens less often than the runs show at a level of {GATE:g}.",
 )
 def opaque_check(trial: Trial) -> Check:

@@ -12,13 +12,13 @@ from labelveil.audit.attacks.exact_channel import PlantedEntropy, certify, count
 from labelveil.audit.attacks.two_noises import correlation, tapes_check
 from labelveil.audit.attacks.two_steps import event_probability, histogram_event, joint_audit
 from labelveil.audit.mechanism.subject import NamedSubject
-from labelveil.audit.mechanism.trial import Trial, of
+from labelveil.audit.mechanism.trial import Trial, subject_is
 from labelveil.audit.power import rarest_seen, smallest_excess
 from labelveil.audit.verdict import GATE, Check, Power, Probes, verdict_of
 from labelveil.common.entropy import system_entropy
 
 PROBES = Probes[Trial]()
-probe = partial(PROBES.add, fits=of(NamedSubject))
+probe = partial(PROBES.add, fits=subject_is(NamedSubject))
 
 
 @probe("exact ε from the sampler", "Does the sampler itself keep ε for every label, exactly?")
@@ -70,7 +70,7 @@ def joint_check(trial: Trial) -> Check:
     )
 
 
-PROBES.of_part(replays.REPLAY, lambda trial: trial.replay, fits=of(NamedSubject))
+PROBES.of_part(replays.REPLAY, lambda trial: trial.replay, fits=subject_is(NamedSubject))
 
 
 @probe(

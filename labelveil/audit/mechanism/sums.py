@@ -25,7 +25,7 @@ from labelveil.audit.attacks.laws import Noise, detectable_probability, noise_ch
 from labelveil.audit.attacks.one_run import draw_secrets, uniform
 from labelveil.audit.certificate.sums import parsed_question
 from labelveil.audit.mechanism.subject import Answered, SumsSubject
-from labelveil.audit.mechanism.trial import Trial, of
+from labelveil.audit.mechanism.trial import Trial, subject_is
 from labelveil.audit.verdict import GATE, Check, Power, Probes, Verdict, verdict_of
 from labelveil.common.arrays import Floats, Indices, Integers, Words
 from labelveil.common.entropy import Entropy, system_entropy
@@ -35,7 +35,7 @@ from labelveil.common.randomizers.base import ROUNDING_STREAM
 from labelveil.common.release.question import encode_question
 
 PROBES = Probes[Trial]()
-probe = partial(PROBES.add, fits=of(SumsSubject))
+probe = partial(PROBES.add, fits=subject_is(SumsSubject))
 
 QUESTIONS = 12  # that are drawn, where all data sets of their labels are answered
 EVENTS, GROUPS = 3, 2  # of each

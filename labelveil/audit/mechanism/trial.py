@@ -145,6 +145,6 @@ class Trial:
         return row, call / _PACE_CALLS
 
 
-def of(*kinds: type[object]) -> Callable[[Trial], bool]:
+def subject_is(*kinds: type[object]) -> Callable[[Trial], bool]:
     """Whether a trial's subject is of some kind."""
     return lambda trial: isinstance(trial.subject, kinds)

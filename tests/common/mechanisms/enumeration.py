@@ -205,7 +205,7 @@ def _one_way(guarantee: Guarantee, p: Law, q: Law) -> str | None:
     epsilon = getattr(guarantee, "epsilon", math.inf)
     if isinstance(guarantee, PureDP | BoundedRange) and max(logs.values()) > epsilon + 1e-9:
         return f"a ratio of e^{max(logs.values()):.4f} above e^{epsilon:.4f}"
-    if isinstance(guarantee, BoundedRange) and sum(n for _, n in guarantee.parts) == 1:
+    if isinstance(guarantee, BoundedRange) and sum(n for _, n in guarantee.ranges) == 1:
         least = {z: math.log(m / (p.masses.get(z, 0.0) + p.lost)) for z, m in q.masses.items()}
         if max(logs.values()) + max(least.values()) > epsilon + 1e-9:
             return f"a range of {max(logs.values()) + max(least.values()):.4f} above {epsilon:.4f}"

@@ -149,19 +149,19 @@ def test_losses_are_those_of_the_textbooks() -> None:
     kind = binary(0, 1)
     log_loss = fitting_loss(LabelProblem.from_channel(kind.channel, np.ones(2)))
     assert log_loss is not None
-    assert log_loss.of(points, labels) == pytest.approx(-np.log([0.8, 0.7]))
+    assert log_loss.losses(points, labels) == pytest.approx(-np.log([0.8, 0.7]))
     # a label that was held for impossible is as far off as can be told
-    ends = log_loss.of(np.array([-1.0, 2.0]), np.array([1.0, 0.0]))
+    ends = log_loss.losses(np.array([-1.0, 2.0]), np.array([1.0, 0.0]))
     assert ends == pytest.approx(-np.log([1e-6, 1e-6]))
     deviance = fitting_loss(LabelProblem.from_channel(counts().channel, np.ones(13)))
     assert deviance is not None
-    of_two = deviance.of(np.array([2.0, 2.0]), np.array([0.0, 3.0]))
+    of_two = deviance.losses(np.array([2.0, 2.0]), np.array([0.0, 3.0]))
     assert of_two == pytest.approx([4.0, 2 * (3 * np.log(1.5) - 1)])
     for loss in (SQUARED, log_loss, deviance):
         assert loss.divergence(points, points) == pytest.approx(0)
         assert (loss.divergence(points, points[::-1]) > 0).all()
         offset, slope = loss.gain(points, 0.4)
-        gains = loss.of(np.full(2, 0.4), labels) - loss.of(points, labels)
+        gains = loss.losses(np.full(2, 0.4), labels) - loss.losses(points, labels)
         assert offset + slope * labels == pytest.approx(gains)
     halves = LabelProblem.from_channel(thresholds_channel(np.linspace(0, 4, 9), 1.0), np.ones(9))
     assert fitting_loss(halves) is None

@@ -69,9 +69,9 @@ def test_a_score_is_asked_and_told_as_it_was(share: float, known: bool) -> None:
     labels = (points + rng.normal(0, (1 - share) ** 0.5, 600)).clip(-3, 3)
     given = Known(0.9, 0.2) if known else None
     draw, miss = np.random.default_rng(1), (1 - share) ** 0.5
-    asked = ScoreQuestion.of(points, 0.1, LATTICE, 1.0, draw, miss, given)
+    asked = ScoreQuestion.from_predictions(points, 0.1, LATTICE, 1.0, draw, miss, given)
     told = asked.score(answered(asked.question, labels))
-    again = ScoreQuestion.asked(asked.question, points, 0.1, miss, given)
+    again = ScoreQuestion.from_question(asked.question, points, 0.1, miss, given)
     assert again.score(answered(asked.question, labels)) == told
     # without noise and with next to none, the sums of their events
     exact = float(np.mean((labels - points) ** 2))
@@ -88,7 +88,9 @@ def test_a_model_is_compared_with_another_as_it_was() -> None:
     points, other = rng.normal(0, 1, (2, 400)).clip(-3, 3)
     labels = (points + rng.normal(0, 0.5, 400)).clip(-3, 3)
     for name, reference in (("other", other), ("same", points), ("near", points + 0.1)):
-        asked = ScoreQuestion.of(points, reference, LATTICE, 0.5, np.random.default_rng(1))
+        asked = ScoreQuestion.from_predictions(
+            points, reference, LATTICE, 0.5, np.random.default_rng(1)
+        )
         told = asked.score(answered(asked.question, labels, "1/2"))
         approved(KEPT, f"compared {name}", {**of_question(asked.question), "told": told})
 
@@ -97,10 +99,13 @@ def test_a_model_is_compared_with_another_as_it_was() -> None:
 def test_a_score_takes_twenty_events(events: int) -> None:
     points = np.linspace(-1, 1, events)
     if events == 20:
-        assert len(ScoreQuestion.of(points, 0.0, LATTICE, 1.0, np.random.default_rng(0))) == 20
+        assert (
+            len(ScoreQuestion.from_predictions(points, 0.0, LATTICE, 1.0, np.random.default_rng(0)))
+            == 20
+        )
         return
     with pytest.raises(DataError, match="19 events are too few to score: take at least 20"):
-        ScoreQuestion.of(points, 0.0, LATTICE, 1.0, np.random.default_rng(0))
+        ScoreQuestion.from_predictions(points, 0.0, LATTICE, 1.0, np.random.default_rng(0))
 
 
 def test_what_is_no_number_is_counted() -> None:
@@ -108,7 +113,7 @@ def test_what_is_no_number_is_counted() -> None:
     fine = np.zeros(32)
     for given, name in (((points, fine), "predictions"), ((fine, points), "the reference")):
         with pytest.raises(DataError, match=f"{name} hold 2 that are no finite numbers; score"):
-            ScoreQuestion.of(*given, LATTICE, 1.0, np.random.default_rng(0))
+            ScoreQuestion.from_predictions(*given, LATTICE, 1.0, np.random.default_rng(0))
 
 
 def test_questions_of_groups_are_those_that_were_approved() -> None:

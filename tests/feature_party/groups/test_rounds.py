@@ -41,9 +41,9 @@ def test_every_event_is_asked_once_and_answers_belong_to_their_rows() -> None:
 
     first, second = learn_in_rounds(table, LATTICE, 8, answer, shares=(0.4, 0.6), seed=3)
     assert [rows.size for rows in seen] == [360, 540]
-    assert np.array_equal(first.asked, seen[0])
-    assert np.array_equal(second.asked, np.concatenate(seen))
-    assert np.array_equal(np.sort(second.asked), np.arange(900))
+    assert np.array_equal(first.rows, seen[0])
+    assert np.array_equal(second.rows, np.concatenate(seen))
+    assert np.array_equal(np.sort(second.rows), np.arange(900))
     model = second.model
     predicted = model.distributions(model.encoder.encode(table)).points
     # noise is next to nothing at this ε: what is not learned would be that rows were mixed up
@@ -87,10 +87,10 @@ def test_rounds_ask_of_further_events_and_learn_from_all_before(
         ):
             model: Any = each.model
             assert each.answers == model.answers == tuple(range(1, number + 1))
-            assert each.asked.tolist() == model.table["row"].to_list()
-            assert each.asked.tolist() == np.concatenate(asked).tolist()
+            assert each.rows.tolist() == model.table["row"].to_list()
+            assert each.rows.tolist() == np.concatenate(asked).tolist()
             assert model.named["seed"] == 5
-    assert sorted(each.asked.tolist()) == list(range(rows))
+    assert sorted(each.rows.tolist()) == list(range(rows))
     assert [of.size for of in asked] == pytest.approx(np.multiply(shares, rows), abs=1.01)
 
 

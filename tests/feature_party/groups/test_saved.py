@@ -180,28 +180,28 @@ def test_a_score_is_told_of_the_predictions_that_were_asked_about(miss: float) -
     points = labels + rng.normal(0, miss, 400)  # some of them where no label is
     assert points.min() < 0 < 10 < points.max()
     lattice = Lattice.between(0, 10)
-    asked = ScoreQuestion.of(points, 5.0, lattice, 1.0, rng, miss)
+    asked = ScoreQuestion.from_predictions(points, 5.0, lattice, 1.0, rng, miss)
     answer = lv.group_sums(labels, asked.question, epsilon=1)
-    again = ScoreQuestion.asked(asked.question, points, 5.0, miss)
+    again = ScoreQuestion.from_question(asked.question, points, 5.0, miss)
     assert again.score(answer) == asked.score(answer)
     with pytest.raises(DataError, match="about other predictions"):
-        ScoreQuestion.asked(asked.question, points[::-1].copy(), 5.0, miss)
+        ScoreQuestion.from_question(asked.question, points[::-1].copy(), 5.0, miss)
 
 
 def test_a_constant_is_compared_with_itself_and_asks_no_empty_group() -> None:
     """All predictions lie on one level of offsets, and no difference weighs anything."""
     lattice, places, points = Lattice(0, 10, 200), np.arange(400) // 2, np.full(400, 5.0)
-    asked = ScoreQuestion.of(points, 5.0, lattice, 4.0, np.random.default_rng(1))
+    asked = ScoreQuestion.from_predictions(points, 5.0, lattice, 4.0, np.random.default_rng(1))
     assert asked.question.levels is None
     noisy = NoisySums(asked.question, Fraction(4))
-    again = ScoreQuestion.asked(asked.question, points, 5.0, None)
+    again = ScoreQuestion.from_question(asked.question, points, 5.0, None)
     score = again.score(lv.PrivateSums(noisy, asked.question.sums(places)))
     assert score.r2.low < score.r2.value == 0 < score.r2.high
     assert score.reference_mse.value == pytest.approx((places / 20).var(), rel=0.2)
     everything = np.zeros(400, dtype=np.int64)
     empty = lv.GroupQuestion(lattice, everything, np.array([200, 200]), np.array([100]), squares=2)
     with pytest.raises(DataError, match="not the two sums of a score"):
-        ScoreQuestion.asked(empty, points, 5.0, None)
+        ScoreQuestion.from_question(empty, points, 5.0, None)
 
 
 @pytest.mark.parametrize(("miss", "kind"), [(0.05, "errors"), (3.0, "gain")])
@@ -209,10 +209,10 @@ def test_sums_of_another_meaning_and_impossible_ones_tell_no_score(miss: float, 
     """They would tell one that is wrong: each question differs in one thing from what was asked."""
     rng = np.random.default_rng(4)
     points = np.clip(rng.uniform(0, 10, 400), 1, 9)
-    asked = ScoreQuestion.of(points, 5.0, Lattice.between(0, 10), 1 / miss, rng, miss)
+    asked = ScoreQuestion.from_predictions(points, 5.0, Lattice.between(0, 10), 1 / miss, rng, miss)
     assert asked.kind == kind
     right = asked.question
-    ScoreQuestion.asked(right, points, 5.0, miss)
+    ScoreQuestion.from_question(right, points, 5.0, miss)
     first, second = right.groups == 0, right.groups == 1
     one = np.arange(400) == np.argmax(np.where(first, points, 0))
     widths = right.half_widths.astype(np.int64)
@@ -232,7 +232,7 @@ def test_sums_of_another_meaning_and_impossible_ones_tell_no_score(miss: float, 
 
     def refused(question: Any, points: Any) -> bool:
         with suppress(DataError):
-            ScoreQuestion.asked(question, points, 5.0, miss)
+            ScoreQuestion.from_question(question, points, 5.0, miss)
             return False
         return True
 

@@ -56,7 +56,7 @@ def scores(kind: str, epsilon: str, runs: int, rows: int = EVENTS) -> tuple[floa
     found = []
     for run in range(runs):
         own, ours, lattice = events(kind, rows, rng)
-        asked = ScoreQuestion.of(own, constant, lattice, float(epsilon), rng, miss)
+        asked = ScoreQuestion.from_predictions(own, constant, lattice, float(epsilon), rng, miss)
         found.append(answered(asked, ours, epsilon, run))
     return truth(points, labels, constant), found
 
@@ -128,7 +128,7 @@ def test_at_little_noise_a_score_is_that_of_its_events(kind: str) -> None:
     rng = np.random.default_rng(4)
     points, labels, lattice = events(kind, 40_000, rng)
     constant = float(labels.mean())
-    asked = ScoreQuestion.of(points, constant, lattice, 40, rng)
+    asked = ScoreQuestion.from_predictions(points, constant, lattice, 40, rng)
     score = answered(asked, labels, "40", 0)
     true = truth(points, labels, constant)
     assert abs(score.r2.value - true) < (score.r2.high - score.r2.low) / 2 < 0.04
@@ -150,7 +150,9 @@ def test_a_score_is_the_same_in_any_unit_of_the_label(unit: float, share: float)
     def told(unit: float, lattice: Lattice) -> Score:
         known = Known(unit**2, 0.1 * unit**2)
         rng = np.random.default_rng(1)
-        asked = ScoreQuestion.of(points * unit, 0.0, lattice, 1, rng, miss * unit, known)
+        asked = ScoreQuestion.from_predictions(
+            points * unit, 0.0, lattice, 1, rng, miss * unit, known
+        )
         assert asked.kind == ("gain" if share == 0.2 else "errors")
         noisy, halves = NoisySums(asked.question, Fraction(1)), np.full(EVENTS, 1 << 63, np.uint64)
         places = lattice.round(labels * unit, halves)
@@ -172,7 +174,7 @@ def test_two_models_are_compared_by_one_weighted_sum() -> None:
     points, labels, lattice = events("fair", 20_000, rng)
     worse = points + rng.normal(0, 0.4, points.size)
     for one, other in ((points, worse), (worse, points), (points, points)):
-        asked = ScoreQuestion.of(one, other, lattice, 1, rng, 0.5)
+        asked = ScoreQuestion.from_predictions(one, other, lattice, 1, rng, 0.5)
         assert asked.kind == "gain"
         score = answered(asked, labels, "1", 0)
         true = truth(one, labels, other)
@@ -188,17 +190,19 @@ def test_a_model_that_is_far_too_sure_is_found_out() -> None:
     points, labels, lattice = events("weak", EVENTS, rng)
     wild = rng.uniform(-3, 3, EVENTS)
     for miss in (None, float(np.std(labels - wild))):
-        score = answered(ScoreQuestion.of(wild, 0.0, lattice, 1, rng, miss), labels, "1", 0)
+        score = answered(
+            ScoreQuestion.from_predictions(wild, 0.0, lattice, 1, rng, miss), labels, "1", 0
+        )
         assert score.r2.low < truth(wild, labels, 0.0) < score.r2.high < -1
         assert score.r2.high - score.r2.low < 2.5
-    asked = ScoreQuestion.of(points, 0.0, lattice, 1, rng, 0.8)
+    asked = ScoreQuestion.from_predictions(points, 0.0, lattice, 1, rng, 0.8)
     assert asked.assisted
 
 
 def test_the_question_depends_on_no_label_and_each_event_is_asked_once() -> None:
     points, _, lattice = events("good", 500, np.random.default_rng(0))
-    asked = ScoreQuestion.of(points, 0.0, lattice, 1, np.random.default_rng(1), 0.3)
-    again = ScoreQuestion.of(points, 0.0, lattice, 1, np.random.default_rng(1), 0.3)
+    asked = ScoreQuestion.from_predictions(points, 0.0, lattice, 1, np.random.default_rng(1), 0.3)
+    again = ScoreQuestion.from_predictions(points, 0.0, lattice, 1, np.random.default_rng(1), 0.3)
     assert asked.kind == "errors"
     assert again.question.digest == asked.question.digest
     assert asked.question.sizes.sum() == len(asked) == 500
@@ -212,15 +216,15 @@ def test_the_question_depends_on_no_label_and_each_event_is_asked_once() -> None
 def test_few_events_tell_little_and_say_so() -> None:
     rng = np.random.default_rng(0)
     points, labels, lattice = events("fair", 30, rng)
-    asked = ScoreQuestion.of(points, 0.0, lattice, 0.1, rng)
+    asked = ScoreQuestion.from_predictions(points, 0.0, lattice, 0.1, rng)
     score = answered(asked, labels, "0.1", 0)
     assert score.r2.high - score.r2.low > 1
     assert "∞" in score.sentence
     with pytest.raises(DataError, match="19 events are too few"):
-        ScoreQuestion.of(points[:19], 0.0, lattice, 1, rng)
+        ScoreQuestion.from_predictions(points[:19], 0.0, lattice, 1, rng)
     with pytest.raises(DataError, match="predictions hold 1 that are no finite numbers"):
-        ScoreQuestion.of(np.append(points, np.nan), 0.0, lattice, 1, rng)
-    other = ScoreQuestion.of(points, 0.0, lattice, 0.1, rng)
+        ScoreQuestion.from_predictions(np.append(points, np.nan), 0.0, lattice, 1, rng)
+    other = ScoreQuestion.from_predictions(points, 0.0, lattice, 0.1, rng)
     with pytest.raises(ConfigError, match="answers another question"):
         replace(asked, question=other.question).score(
             PrivateSums(NoisySums(asked.question, Fraction(1)), np.zeros(2, dtype=np.int64))
@@ -236,7 +240,9 @@ def test_few_events_refute_that_a_good_model_saves_nothing() -> None:
     for run in range(40):
         points = rng.normal(50, 15, 500).clip(0, 100)
         labels = (points + rng.normal(0, 4, 500)).clip(0, 100)
-        asked = ScoreQuestion.of(points, 50.0, Lattice(0.0, 100.0, 500), 4.0, rng, 2.0)
+        asked = ScoreQuestion.from_predictions(
+            points, 50.0, Lattice(0.0, 100.0, 500), 4.0, rng, 2.0
+        )
         lows.append(answered(asked, labels, "4", run).r2.low)
     assert min(lows) > 0
 
@@ -259,13 +265,13 @@ def test_what_is_known_of_labels_narrows_intervals_that_still_cover(epsilon: str
         own = rng.integers(0, points.size, events_each)
         known = Known(variance * (1 + 0.15 * rng.normal()), 0.15 * variance)
         for told in (True, False):
-            asked = ScoreQuestion.of(
+            asked = ScoreQuestion.from_predictions(
                 *(points[own], constant, lattice, float(epsilon), rng, miss),
                 known if told else None,
             )
             found[told].append(answered(asked, labels[own], epsilon, run).r2)
         if run < 20:
-            asked = ScoreQuestion.of(
+            asked = ScoreQuestion.from_predictions(
                 *(points[own], constant, lattice, float(epsilon), rng, miss), known
             )
             expected = asked.expected(Fraction(epsilon))

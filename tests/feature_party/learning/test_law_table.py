@@ -139,7 +139,7 @@ def test_encodings_find_what_labels_say_and_little_else() -> None:
     means = rng.normal(size=100)
     scores = means[categories[:, 0]] + 3 * rng.normal(size=20_000)
     encoding = TargetEncoding(categories, (100, 100), scores, rng.integers(4, size=20_000))
-    telling, nothing = np.split(encoding.of(), 2)
+    telling, nothing = np.split(encoding.encoding(), 2)
     assert np.corrcoef(telling, means)[0, 1] > 0.9
     assert nothing.std() < 0.2 * telling.std()
 

@@ -145,13 +145,13 @@ def test_a_score_is_asked_about_what_is_predicted_of_events_kept(
 ) -> None:
     model, mine = agreed.trained(), np.arange(EVENTS) % 3 == 0
     given: list[Any] = []
-    plain = ScoreQuestion.of
+    plain = ScoreQuestion.from_predictions
 
     def of(*facts: Any) -> ScoreQuestion:
         given.append(facts)
         return plain(*facts)
 
-    monkeypatch.setattr(ScoreQuestion, "of", of)
+    monkeypatch.setattr(ScoreQuestion, "from_predictions", of)
     question = decode_question(agreed.ask_score(model, mine), int(mine.sum()))
     assert isinstance(question, GroupQuestion)
     ((points, mean, lattice, epsilon, rng, miss),) = given
@@ -242,7 +242,7 @@ def answered(stages: SumStages, *noise: float) -> SavedSums:
     model, rows = stages.trained(), np.arange(TAUGHT, EVENTS)
     points = model.predict(stages.table[rows])["prediction"].to_numpy()
     lattice, rng = stages.answers[0].answer.question.lattice, np.random.default_rng(1)
-    asked = ScoreQuestion.of(points, model.facts.mean, lattice, EPSILON, rng, 0.1)
+    asked = ScoreQuestion.from_predictions(points, model.facts.mean, lattice, EPSILON, rng, 0.1)
     assert asked.kind == "errors"
     noisy = lv.group_sums(points, asked.question, epsilon=EPSILON).noisy
     places = np.round((points - lattice.lower) / lattice.step).astype(np.int64)

@@ -53,11 +53,11 @@ def complete(
 
 
 def labels_of(completed: Events) -> list[list[float]]:
-    return np.concatenate([labels for _, labels in completed.parts()]).tolist()
+    return np.concatenate([labels for _, labels in completed.keys_and_labels()]).tolist()
 
 
 def keys_of(completed: Events) -> bytes:
-    return b"".join(keys.tobytes() for keys, _ in completed.parts())
+    return b"".join(keys.tobytes() for keys, _ in completed.keys_and_labels())
 
 
 def labels(pairs: list[tuple[str, float | None]], users: list[str] | None = None) -> pl.DataFrame:
@@ -144,7 +144,7 @@ def test_events_beyond_a_users_limit_lose_their_labels_in_an_order_that_ignores_
     def kept(values: list[float], work: Work | None = None) -> tuple[set[int], int]:
         given = labels(list(zip(keys, values, strict=True)), users)
         done = complete(given, None, missing=-1.0, max_records_per_user=5, work=work)
-        found = np.concatenate([labels[:, 0] for _, labels in done.parts()])
+        found = np.concatenate([labels[:, 0] for _, labels in done.keys_and_labels()])
         return set(np.flatnonzero(found != -1.0).tolist()), done.tally.over_limit
 
     rows, over = kept([float(i) for i in range(60)])

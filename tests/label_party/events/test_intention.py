@@ -109,7 +109,7 @@ def test_categories_that_tell_nothing(listed: int, most: int, said: str) -> None
 
 def test_a_spread_counts_what_is_listed() -> None:
     codes = np.array([-1, 0, 0, 1, 2, 2])  # 2: on no list
-    assert Spread.of("product", codes, 2) == Spread("product", 6, 3, 2)
+    assert Spread.from_codes("product", codes, 2) == Spread("product", 6, 3, 2)
 
 
 def test_what_public_facts_say_comes_last() -> None:

@@ -176,7 +176,7 @@ def prior_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> Frac
 def the_labels(config: LabelPartyConfig) -> Integers:
     grid = config.terms[0].own_grid(len(EVENTS), 1.0)
     with open_events(config, quiet=True) as events:
-        (labels,) = (labels for _, labels in events.parts())
+        (labels,) = (labels for _, labels in events.keys_and_labels())
     return grid.round(labels[:, 0], seeded_entropy(0).words(ROUNDING_STREAM, 0, len(labels)))
 
 
@@ -250,7 +250,7 @@ GAIN = PairedGain.of_prior(np.linspace(0, 10, 11), np.full(11, 1 / 11), "squared
 
 def the_sums(config: LabelPartyConfig) -> list[int]:
     with open_events(config, quiet=True) as events:
-        (labels,) = (labels[:, 0] for _, labels in events.parts())
+        (labels,) = (labels[:, 0] for _, labels in events.keys_and_labels())
     sums = []
     for some in PREDICTIONS:
         asked = ~np.isnan(some[: labels.size])

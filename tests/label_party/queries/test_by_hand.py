@@ -332,8 +332,8 @@ def test_few_events_of_a_table_are_those_that_noise_covers() -> None:
 
 def test_a_spread_counts_events_of_the_list_alone() -> None:
     codes = np.array([0, 2, 2, 3, 1, 2, NONE, -5, 3])
-    assert Spread.of("a", codes, 3) == Spread("a", 9, 5, 3)
-    assert Spread.of("a", np.array([NONE, NONE]), 3) == Spread("a", 2, 0, 0)
+    assert Spread.from_codes("a", codes, 3) == Spread("a", 9, 5, 3)
+    assert Spread.from_codes("a", np.array([NONE, NONE]), 3) == Spread("a", 2, 0, 0)
 
 
 def test_a_session_is_read_back_as_it_was_written() -> None:

@@ -270,7 +270,7 @@ def test_who_looks_at_labels_reads_the_same_from_memory_and_in_parts(
         monkeypatch.setattr(opening, "_IN_MEMORY_ROWS", rows)
         monkeypatch.setattr(opening, "Sizes", lambda: SMALL)
         with opening.open_events(chosen, quiet=True) as opened:
-            parts = list(opened.parts())
+            parts = list(opened.keys_and_labels())
         found.append([np.concatenate(column) for column in zip(*parts, strict=True)])
         known.append(from_raw_labels(chosen))
     assert len(parts) > 1

@@ -124,14 +124,14 @@ def test_sums_are_those_of_the_labels(world: World, asked: GroupQuestion) -> Non
 
 def in_parts(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     """Have events read so many at a time."""
-    whole = Events.parts
+    whole = Events.keys_and_labels
 
     def parts(events: Events) -> Iterator[tuple[Keys, Floats]]:
         for keys, labels in whole(events):
             for start in range(0, len(labels), rows):
                 yield keys[start : start + rows], labels[start : start + rows]
 
-    monkeypatch.setattr(Events, "parts", parts)
+    monkeypatch.setattr(Events, "keys_and_labels", parts)
 
 
 @pytest.mark.parametrize("name", ["weights", "offsets at the ends"])

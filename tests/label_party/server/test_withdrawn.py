@@ -26,7 +26,7 @@ from labelveil.label_party.store.release_store import Store, StoredRelease
 from labelveil.label_party.store.withdrawal import withdraw
 from tests.common.security.keys import write_key
 from tests.label_party.conftest import EVENTS, Client, Party
-from tests.label_party.queries.test_evaluation import GAIN, OFFERED
+from tests.label_party.queries.asking import GAIN, OFFERED
 
 WRONG = "amounts were read in cents"
 REFUSED = grpc.StatusCode.FAILED_PRECONDITION, f"withdrawn: {WRONG}"

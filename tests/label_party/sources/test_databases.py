@@ -420,7 +420,9 @@ def test_a_database_has_a_column_for_each_label(party: Party, database: Database
     read = []
     for source in ({}, stored):
         with open_events(party.config(**source), quiet=True) as found:
-            keys, labels = (np.concatenate(part) for part in zip(*found.parts(), strict=True))
+            keys, labels = (
+                np.concatenate(part) for part in zip(*found.keys_and_labels(), strict=True)
+            )
         read.append((keys.tolist(), labels.tolist()))
     assert read[0] == read[1]
     assert np.shape(read[0][1]) == (EVENTS, 2)

@@ -232,7 +232,7 @@ def test_tests_and_choices_cost_their_formulas() -> None:
     assert isinstance(fixed, ZeroConcentratedDP)
     assert F(1, 4) - F(1, 500) < fixed.exact_rho <= F(1, 4)
     assert 0 < fixed.exact_delta <= TINY
-    assert Peeling(4, F(1, 2)).guarantee.parts == ((F(1, 2), 4),)
+    assert Peeling(4, F(1, 2)).guarantee.ranges == ((F(1, 2), 4),)
 
 
 @pytest.mark.parametrize("step", [1, 2])

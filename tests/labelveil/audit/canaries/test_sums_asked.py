@@ -86,7 +86,6 @@ class Double:
         return Summed(
             self.planted,
             cast(Any, None),
-            asked,
             noise,
             scales.astype(np.float64),
             np.arange(count),

@@ -94,7 +94,7 @@ def test_several_labels_are_configured_each(tmp_path: Path) -> None:
         {"name": name, "lower": 0.0, "upper": 10.0} for name in ("label", "label2")
     ]
     assert "domain" not in config
-    assert configured(made.asked)["domain"] == {"lower": 0.0, "upper": 10.0}  # asked of one
+    assert configured(made.questioned)["domain"] == {"lower": 0.0, "upper": 10.0}  # asked of one
     effort = worlds.make_worlds(tmp_path / "more", replace_settings(effort=2))
     assert len(effort.small) == 2 * worlds.HISTOGRAMS
     assert len(Known(effort.small, 2).queried) == 2 * worlds.QUERIED

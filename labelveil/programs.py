@@ -27,6 +27,8 @@ def _start(module: str) -> None:
     # OpenMP's threads spin while they wait, unless told before a library reads it: ten times the
     # processor time of what they do, where anything else runs on the machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Polars reads named types of Arrow (JSON, say) as what they are stored as, and warns of it.
+    os.environ.setdefault("POLARS_UNKNOWN_EXTENSION_TYPE_BEHAVIOR", "load_as_storage")
     if sys.argv[1:2] != ["serve"]:  # which runs for weeks
         # Libraries leave hundreds of thousands of objects that stay: looking through them for
         # garbage, while they are imported and once more at the end, is a sixth of a short command.

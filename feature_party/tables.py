@@ -302,6 +302,7 @@ def _of_pandas(table: pd.DataFrame) -> pl.DataFrame:
         held = getattr(getattr(kind, "categories", None), "dtype", kind)
         if str(held).startswith("period["):
             raise _of_periods(name, held)
+    table = _named_categories(table)
     try:
         return pl.from_pandas(table)
     except Exception:
@@ -313,6 +314,19 @@ def _of_pandas(table: pd.DataFrame) -> pl.DataFrame:
                 # what Arrow says of it would show a value
                 raise _unreadable_column(name, column.dtype) from None
         raise
+
+
+def _named_categories(table: pd.DataFrame) -> pd.DataFrame:
+    """The same table, with categories that are whole numbers as text.
+
+    Polars takes these for the numbers, and of pandas' types this one says that they are none.
+    """
+    for place, kind in enumerate(table.dtypes):
+        categories = getattr(kind, "categories", None)
+        if getattr(getattr(categories, "dtype", None), "kind", "") in {"i", "u"}:
+            table = table.copy(deep=False)
+            table.isetitem(place, table.iloc[:, place].cat.rename_categories(str))
+    return table
 
 
 def _of_periods(name: str, kind: object) -> DataError:

@@ -183,6 +183,18 @@ def test_bounds_have_two_digits_of_the_range(
         runs.write_events(table.cast(pl.String), tmp_path / "e.parquet", {"label": "y"})
 
 
+def test_labels_that_are_categories_are_the_numbers_that_name_them(tmp_path: Path) -> None:
+    path, named = tmp_path / "e.parquet", pl.DataFrame({"y": ["10", None, "2"]})
+    named = named.cast(pl.Categorical)  # as of pandas' categories 10 and 2
+    found = runs.write_events(named, path, {"label": "y"})
+    assert (found["lower"], found["upper"]) == (2, 10)
+    assert pl.read_parquet(path)["y"].to_list() == [10.0, None, 2.0]
+    assert named["y"].dtype == pl.Categorical, "the caller's table is as it was"
+    words = pl.DataFrame({"y": ["10", "lamp"]}).cast(pl.Categorical)
+    with pytest.raises(DataError, match="has type Categorical; labels are numbers"):
+        runs.write_events(words, path, {"label": "y"})
+
+
 def test_labels_that_name_their_bounds_are_left_to_others(tmp_path: Path) -> None:
     table = pl.DataFrame({"y": [1.0, 2.0], "b": [True, False]})
     found = runs.write_events(table, tmp_path / "e", {"label": ("z:0:1", "b")})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -87,6 +88,33 @@ def terminated_as_interrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Let ^C and SIGTERM wait until the block is done, and then mean what they did before it.
+
+    For short work of libraries that call Python from their compiled code: an exception that appears
+    there, as an interrupt's does in any line, may be lost, or abort the process.
+    """
+    held = list[tuple[int, FrameType | None]]()
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        held.append((number, frame))
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():  # which alone is interrupted
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if callable(handler := signal.getsignal(number)):  # the others end nothing, or all
+                before[number] = handler
+                signal.signal(number, hold)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number, frame in held:
+            before[signal.Signals(number)](number, frame)
 
 
 @contextmanager

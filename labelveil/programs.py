@@ -6,7 +6,42 @@ import atexit
 import gc
 import os
 import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+
+_ABORTED = (
+    *("torch.autograd", "torch.distributed", "torch.distributed.autograd"),
+    "torch.multiprocessing",
+)
+"""Modules that, while they are imported, call Python from compiled code that takes no error of it:
+one that is interrupted there ends the process by SIGABRT, or SIGSEGV."""
+
+
+class _HeldImports(MetaPathFinder):
+    """Finds these as others do; interrupts wait until one is imported."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name not in _ABORTED:
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader.exec_module = partial(  # type: ignore[method-assign]
+                _execute, spec.loader.exec_module
+            )
+        return spec
+
+
+def _execute(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
+    from labelveil.common.signals import interrupts_held
+
+    with interrupts_held():
+        execute(module)
 
 
 def labelveil() -> None:
@@ -38,6 +73,7 @@ def _start(module: str) -> None:
         from labelveil.common.security.tls import only_tls13
 
         only_tls13()
+        sys.meta_path.insert(0, _HeldImports())
         import_module(module).main()
     except KeyboardInterrupt:  # later ones are answered by the program
         print("interrupted; nothing was done yet", file=sys.stderr)

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator
 from fractions import Fraction
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -82,6 +83,24 @@ def test_an_interruption_while_it_loads_is_one_line(
         programs.labelveil()
     assert ended.value.code == 130
     assert capsys.readouterr() == ("", "interrupted; nothing was done yet\n")
+
+
+def test_an_interruption_waits_for_an_import_that_it_would_abort(
+    started: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch registers its types by Python that is called where C++ takes no error of it."""
+    body = "import signal, sys\nsignal.raise_signal(signal.SIGINT)\nsys.imported = __name__\n"
+    for name in ("aborted", "plain"):
+        (tmp_path / f"{name}.py").write_text(body)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    monkeypatch.setattr(sys, "imported", "", raising=False)
+    monkeypatch.setattr(programs, "_ABORTED", ("aborted",))
+    programs.labelveil()
+    for name, imported in (("plain", ""), ("aborted", "aborted")):
+        with pytest.raises(KeyboardInterrupt):
+            import_module(name)
+        assert sys.imported == imported  # type: ignore[attr-defined]
 
 
 def test_children_are_run_by_this_interpreter_with_its_paths(

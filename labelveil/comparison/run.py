@@ -29,6 +29,7 @@ from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError, DataError, LabelveilError, not_none
 from labelveil.common.extras import need
 from labelveil.common.files import PUBLIC, appearing, writing
+from labelveil.common.signals import terminated_as_interrupted
 from labelveil.comparison.names import CENTRAL, NEED_DELTA
 from labelveil.comparison.settings import CompareSettings, Job
 from labelveil.comparison.tables import Cell, draw, summarise, write_csv, write_markdown
@@ -83,7 +84,6 @@ def run_comparison(settings: CompareSettings) -> Comparison:
     jobs, out = settings.jobs, settings.out
     inputs = read_inputs(settings.simulation)
     shared = settings.for_workers(jobs, inputs)
-    out.mkdir(parents=True, exist_ok=True)
     data_set = _prepare(inputs, shared, settings.rows, out)
     results = _earlier(out / RESULTS_FILE)
     todo = [job for job in jobs if job not in results]
@@ -99,7 +99,8 @@ def run_comparison(settings: CompareSettings) -> Comparison:
 
         if todo:
             workers = min(settings.workers or os.cpu_count() or 1, len(todo))
-            run_jobs(todo, data_set, workers, out / "logs" / "worker", keep)
+            with terminated_as_interrupted():  # the workers end with this process
+                run_jobs(todo, data_set, workers, out / "logs" / "worker", keep)
     records = [{**job.to_json(), **results[job]} for job in jobs]
     asked = [record for record in records if _asked(record)]
     if all("error" in record for record in asked):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from labelveil.children import LABEL_PROGRAM, child_command, child_environment
+from labelveil.children import LABEL_PROGRAM, child_command, child_environment, end_with_parent
 from labelveil.common.errors import LabelveilError
 
 _POLL_SECONDS = 0.1
@@ -49,6 +49,7 @@ class Party(subprocess.Popen[bytes]):
                 stdin=subprocess.PIPE if waits else subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                preexec_fn=end_with_parent,
             )
 
     def __exit__(self, *_: object) -> None:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-import queue
 import signal
 import sys
-from collections.abc import Iterator
-from threading import Thread
 
 LABEL_PROGRAM, FEATURE_PROGRAM = (
     "labelveil.label_party.__main__",
@@ -31,23 +28,6 @@ def child_environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", **more}
 
 
-def wanted_lines() -> Iterator[str]:
-    """Yield the lines of standard input; with it ends this process, whatever it works on.
-
-    Who writes the lines has ended then, be it by SIGKILL, and nobody waits for what they ask for.
-    """
-    lines = queue.SimpleQueue[str]()
-
-    def read() -> None:
-        for line in sys.stdin:
-            lines.put(line)
-        os._exit(0)
-
-    Thread(target=read, daemon=True).start()
-    while True:
-        yield lines.get()
-
-
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux' prctl
 _set = getattr(ctypes.CDLL(None), "prctl", None)
 
@@ -55,7 +35,8 @@ _set = getattr(ctypes.CDLL(None), "prctl", None)
 def end_with_parent() -> None:
     """In a child before its program starts: let it be terminated once its parent is gone.
 
-    Whoever ends by SIGKILL stops nobody. Linux alone does it, for the thread that started it.
+    Whoever ends by SIGKILL stops nobody. Linux alone does it, for the thread that started it. While
+    one is started interrupts must wait: what Python calls around a fork loses them.
     """
     if _set is not None:
         _set(_DEATH_SIGNAL, signal.SIGTERM)

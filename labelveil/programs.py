@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -21,23 +22,29 @@ _ABORTED = (
 one that is interrupted there ends the process by SIGABRT, or SIGSEGV."""
 
 
-class _HeldImports(MetaPathFinder):
-    """Finds these as others do; interrupts wait until one is imported."""
+class _Imports(MetaPathFinder):
+    """Finds modules as others do, and imports some of them so that ^C is answered, and at once."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name not in _ABORTED:
+        if name not in (*_ABORTED, "polars"):
             return None
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
             spec.loader.exec_module = partial(  # type: ignore[method-assign]
-                _execute, spec.loader.exec_module
+                _held if name in _ABORTED else _interruptible, spec.loader.exec_module
             )
         return spec
 
 
-def _execute(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
+def _interruptible(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
+    """Polars handles SIGINT, too, and has it restart calls: ^C would end no wait for a thread."""
+    execute(module)
+    signal.siginterrupt(signal.SIGINT, True)
+
+
+def _held(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
     from labelveil.common.signals import interrupts_held
 
     with interrupts_held():
@@ -73,7 +80,7 @@ def _start(module: str) -> None:
         from labelveil.common.security.tls import only_tls13
 
         only_tls13()
-        sys.meta_path.insert(0, _HeldImports())
+        sys.meta_path.insert(0, _Imports())
         import_module(module).main()
     except KeyboardInterrupt:  # later ones are answered by the program
         print("interrupted; nothing was done yet", file=sys.stderr)

@@ -23,13 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from labelveil.children import child_command, child_environment
+from labelveil.children import child_command, child_environment, end_with_parent
 from labelveil.common.console import progress
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError, DataError, LabelveilError, not_none
 from labelveil.common.extras import need
 from labelveil.common.files import PUBLIC, appearing, writing
-from labelveil.common.signals import terminated_as_interrupted
+from labelveil.common.signals import interrupts_held, terminated_as_interrupted
 from labelveil.comparison.names import CENTRAL, NEED_DELTA
 from labelveil.comparison.settings import CompareSettings, Job
 from labelveil.comparison.tables import Cell, draw, summarise, write_csv, write_markdown
@@ -220,7 +220,7 @@ def run_jobs(
 def _start(workers: int, log: Path) -> subprocess.Popen[str]:
     threads = str(max(1, (os.cpu_count() or 1) // workers))
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("a") as errors:
+    with log.open("a") as errors, interrupts_held():
         return subprocess.Popen(
             child_command("labelveil.comparison.worker"),
             stdin=subprocess.PIPE,
@@ -228,6 +228,7 @@ def _start(workers: int, log: Path) -> subprocess.Popen[str]:
             stderr=errors,
             encoding="utf-8",
             env=child_environment(OMP_NUM_THREADS=threads, OMP_WAIT_POLICY="PASSIVE"),
+            preexec_fn=end_with_parent,
         )
 
 

@@ -19,7 +19,6 @@ from typing import Any, TextIO
 import numpy as np
 import polars as pl
 
-from labelveil.children import wanted_lines
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.config import checked
 from labelveil.common.entropy import system_entropy
@@ -283,4 +282,4 @@ def serve(lines: Iterable[str], answers: TextIO) -> None:
 
 
 if __name__ == "__main__":
-    serve(wanted_lines(), sys.stdout)
+    serve(sys.stdin, sys.stdout)

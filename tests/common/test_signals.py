@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import signal
@@ -157,6 +158,22 @@ def test_held_interrupts_come_when_the_work_is_done(number: int) -> None:
             work()
         assert signal.getsignal(number) is before
     assert done == [0, 1]
+
+
+def test_what_a_library_does_at_an_interrupt_is_kept() -> None:
+    """Polars' own handler, which ends its queries."""
+    libc, before, after = ctypes.CDLL(None), *(ctypes.create_string_buffer(256) for _ in range(2))
+    signal.siginterrupt(signal.SIGINT, False)  # stands for another action than Python's
+    libc.sigaction(signal.SIGINT, None, before)
+    with interrupts_held():
+        pass
+    libc.sigaction(signal.SIGINT, None, after)
+    signal.siginterrupt(signal.SIGINT, True)
+    for start, stop in (
+        (0, 16),
+        (136, 140),
+    ):  # function and mask; flags
+        assert before.raw[start:stop] == after.raw[start:stop]
 
 
 def test_what_ignores_interrupts_or_cannot_be_interrupted_is_left_as_it_is() -> None:

@@ -40,25 +40,6 @@ def test_more_variables_are_added() -> None:
     assert child_environment(COLUMNS="100")["COLUMNS"] == "100"
 
 
-def test_a_child_that_answers_lines_ends_with_who_asks() -> None:
-    """A worker would go on with its job for minutes, were its parent killed."""
-    code = (
-        "from threading import Event; from labelveil.children import wanted_lines\n"
-        "print(next(wanted_lines()), end='', flush=True); Event().wait()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], env=child_environment(), text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    ) as child:  # fmt: skip
-        assert child.stdin is not None
-        assert child.stdout is not None
-        child.stdin.write("a\n")
-        child.stdin.flush()
-        assert child.stdout.readline() == "a\n"
-        child.stdin.close()
-        assert child.wait() == 0
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells children of an end")
 def test_a_child_ends_with_a_parent_that_is_killed() -> None:
     child = "import signal; print(flush=True); signal.pause()"

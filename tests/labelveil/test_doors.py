@@ -7,6 +7,7 @@ import errno
 import gc
 import math
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from fractions import Fraction
@@ -101,6 +102,36 @@ def test_an_interruption_waits_for_an_import_that_it_would_abort(
         with pytest.raises(KeyboardInterrupt):
             import_module(name)
         assert sys.imported == imported  # type: ignore[attr-defined]
+
+
+WAITING = """
+import os, signal, threading, types
+from labelveil import programs
+
+programs.import_module = lambda name: types.SimpleNamespace(main=lambda: None)
+programs.labelveil()
+import polars
+
+held, done = threading.Lock(), threading.Event()
+held.acquire()
+
+def interrupt():
+    while not done.wait(0.01):
+        os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt, daemon=True).start()
+try:
+    held.acquire()
+except KeyboardInterrupt:
+    os._exit(7)
+"""
+
+
+def test_an_interruption_ends_a_wait_for_a_thread_though_polars_is_there() -> None:
+    """It has calls restarted that SIGINT interrupts: a comparison ended with its workers alone."""
+    command = [sys.executable, "-c", WAITING]
+    done = subprocess.run(command, env=child_environment(), timeout=60, check=False)
+    assert done.returncode == 7
 
 
 def test_children_are_run_by_this_interpreter_with_its_paths(

@@ -183,8 +183,9 @@ def _schema_of(file: Path) -> dict[str, pl.DataType]:
                 if name in schema
             }
         return schema
-    except pl.exceptions.DuplicateError:
-        raise
+    except pl.exceptions.DuplicateError as error:
+        said = str(error).partition("\n")[0]
+        raise DataError(f"{file} cannot be read: {said}; rename all but one") from error
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise DataError(f"{file} cannot be read: it is damaged, or not Parquet") from error
 

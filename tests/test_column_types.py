@@ -22,6 +22,7 @@ from labelveil.common.parquet_files import periods
 from labelveil.common.release.event_keys import canonical_keys
 from labelveil.feature_party.schema import Stated
 from labelveil.feature_party.tables import FeatureFile, collect_table, scan_table
+from labelveil.label_party.sources.tables import declared_type
 from tests.effort import one_in
 from tests.label_party.sources.reading import read_events
 
@@ -195,6 +196,18 @@ def test_periods_of_pandas_are_refused_by_name_and_never_taken_for_their_numbers
             collect_table(table)
     dates = collect_table(frame.assign(x=frame["x"].dt.to_timestamp()))["x"]
     assert [moment.date() for moment in dates] == [date(2026, 3, 1), date(2026, 4, 1)]
+
+
+def test_a_name_that_two_columns_have_is_said_by_both_parties(tmp_path: Path) -> None:
+    path = tmp_path / "table.parquet"
+    pq.write_table(pa.table([[1], [2.0], [3.0]], names=["id", "y", "y"]), path)
+    said = r"table.parquet cannot be read: column with name 'y' has .*; rename all but one"
+    with pytest.raises(DataError, match=said):
+        read_events(path, "id", labels=["y"])
+    with pytest.raises(DataError, match=said):
+        declared_type(path, "y")
+    with pytest.raises(DataError, match=said):
+        FeatureFile(path).find_schema(without="id")
 
 
 @pytest.mark.parametrize("described", ["", "{", "[]", '{"columns": [1]}', '{"columns": [{}]}'])

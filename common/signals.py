@@ -127,8 +127,8 @@ def interrupts_held() -> Iterator[None]:
         for number, handler in before.items():
             signal.signal(number, handler)
             _LIBC.sigaction(number, actions[number], None)
-        for number, frame in held:
-            before[signal.Signals(number)](number, frame)
+        for sent, frame in held:
+            before[signal.Signals(sent)](sent, frame)
 
 
 @contextmanager

@@ -276,9 +276,10 @@ def collect_table(table: Table) -> pl.DataFrame:
         if isinstance(table, pl.LazyFrame):
             table = table.collect()
         elif isinstance(table, pa.Table):
-            for name, kind in periods((table.schema.metadata or {}).get(b"pandas", b"")).items():
+            described = (table.schema.metadata or {}).get(b"pandas", b"")
+            for name, period in periods(described).items():
                 if name in table.column_names:
-                    raise _of_periods(name, kind)
+                    raise _of_periods(name, period)
             table = pl.DataFrame(table)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(f"the table cannot be read: {first_line(error)}") from error
@@ -325,7 +326,8 @@ def _named_categories(table: pd.DataFrame) -> pd.DataFrame:
         categories = getattr(kind, "categories", None)
         if getattr(getattr(categories, "dtype", None), "kind", "") in {"i", "u"}:
             table = table.copy(deep=False)
-            table.isetitem(place, table.iloc[:, place].cat.rename_categories(str))
+            named = table.iloc[:, place].cat.rename_categories(str)
+            table.isetitem(place, named.array)
     return table
 
 

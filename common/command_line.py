@@ -114,7 +114,9 @@ def program(purpose: str, table: Mapping[str, Command]) -> typer.Typer:
         def invoke(self, ctx: Any) -> Any:
             try:
                 return super().invoke(ctx)
-            except KeyboardInterrupt as interrupt:
+            except (Exception, KeyboardInterrupt) as error:
+                if (interrupt := interrupt_behind(error)) is None:
+                    raise
                 command = table.get(ctx.invoked_subcommand)
                 interrupted(command.kept if command else NOTHING_DONE, interrupt)
 
@@ -187,6 +189,15 @@ def _run(app: typer.Typer) -> None:
         if end.code:
             raise
     flush_output()
+
+
+def interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
+    """The interrupt that an error is, or that Python or a compiled module has made one of: a class
+    that is being made a ``RuntimeError``, an import an ``ImportError``."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, KeyboardInterrupt):
+        cause = cause.__cause__
+    return cause
 
 
 def interrupted(kept: str, interrupt: KeyboardInterrupt) -> NoReturn:

@@ -10,6 +10,7 @@ only whoever wants it.
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -174,9 +175,17 @@ def _schema_of(file: Path) -> dict[str, pl.DataType]:
             schema |= dict.fromkeys(
                 _seconds(file), _unread("time32[s], to be written as time32[ms]")
             )
+        if pl.Int64 in schema.values():
+            described = pl.read_parquet_metadata(file).get("pandas", "")
+            schema |= {
+                name: _unread(f"{kind}, {PERIODS}")
+                for name, kind in periods(described).items()
+                if name in schema
+            }
         return schema
-    except pl.exceptions.DuplicateError:
-        raise
+    except pl.exceptions.DuplicateError as error:
+        said = str(error).partition("\n")[0]
+        raise DataError(f"{file} cannot be read: {said}; rename all but one") from error
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise DataError(f"{file} cannot be read: it is damaged, or not Parquet") from error
 
@@ -191,6 +200,23 @@ def _seconds(file: Path) -> list[str]:
     described = pl.read_parquet_metadata(file).get("ARROW:schema", "")
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(described))) if described else ()
     return [field.name for field in schema if field.type == pa.time32("s")]
+
+
+PERIODS = "to be written as dates (in pandas .dt.to_timestamp()) or as text (.astype(str))"
+
+
+def periods(described: str | bytes) -> dict[str, str]:
+    """Columns that pandas' own description calls periods, and of which length, as ``period[M]``.
+
+    What is stored of one is how many months, days or quarters passed since 1970: the same number
+    is another moment in each.
+    """
+    try:
+        columns = json.loads(described or "{}").get("columns", [])
+        kinds = {str(column["name"]): str(column["numpy_type"]) for column in columns}
+    except (ValueError, AttributeError, TypeError, KeyError):  # anybody's words
+        return {}
+    return {name: kind for name, kind in kinds.items() if kind.startswith("period[")}
 
 
 def _folders(path: Path, file: Path) -> list[tuple[str, str | None]]:

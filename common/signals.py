@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import select
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -87,6 +89,46 @@ def terminated_as_interrupted() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+_LIBC = ctypes.CDLL(None)
+_ACTION_BYTES = 256  # more than a ``struct sigaction`` has anywhere
+
+
+def _action(number: int) -> ctypes.Array[ctypes.c_char]:
+    """What the system calls for a signal. Python has no words for it: a library (Polars) may have
+    put its own before Python's, so that ^C ends its work, too."""
+    action = ctypes.create_string_buffer(_ACTION_BYTES)
+    _LIBC.sigaction(number, None, action)
+    return action
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Let ^C and SIGTERM wait until the block is done, and then mean what they did before it.
+
+    For short work of libraries that call Python from their compiled code: an exception that appears
+    there, as an interrupt's does in any line, may be lost, or abort the process.
+    """
+    held = list[tuple[int, FrameType | None]]()
+
+    def hold(number: int, frame: FrameType | None) -> None:
+        held.append((number, frame))
+
+    before, actions = {}, {}
+    if threading.current_thread() is threading.main_thread():  # which alone is interrupted
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if callable(handler := signal.getsignal(number)):  # the others end nothing, or all
+                before[number], actions[number] = handler, _action(number)
+                signal.signal(number, hold)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+            _LIBC.sigaction(number, actions[number], None)
+        for sent, frame in held:
+            before[signal.Signals(sent)](sent, frame)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from labelveil.common.csv_files import SUFFIXES, first_line, refuse_packed, scan_csv, unreadable
 from labelveil.common.errors import DataError, listed
 from labelveil.common.files import PARQUET_SUFFIXES, appearing, directory_files
-from labelveil.common.parquet_files import ParquetTable
+from labelveil.common.parquet_files import PERIODS, ParquetTable, periods
 from labelveil.common.release.event_keys import key_text
 from labelveil.feature_party.schema import NOTHING, Found, Stated
 from labelveil.feature_party.schema_search import SchemaSearch, undecided
@@ -276,6 +276,10 @@ def collect_table(table: Table) -> pl.DataFrame:
         if isinstance(table, pl.LazyFrame):
             table = table.collect()
         elif isinstance(table, pa.Table):
+            described = (table.schema.metadata or {}).get(b"pandas", b"")
+            for name, period in periods(described).items():
+                if name in table.column_names:
+                    raise _of_periods(name, period)
             table = pl.DataFrame(table)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(f"the table cannot be read: {first_line(error)}") from error
@@ -295,6 +299,11 @@ def _of_pandas(table: pd.DataFrame) -> pl.DataFrame:
     names = [str(name) for name in table.columns]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise DataError(f"the table has {names.count(twice)} columns {twice!r:.60}; name each once")
+    for name, kind in zip(names, table.dtypes, strict=True):
+        held = getattr(getattr(kind, "categories", None), "dtype", kind)
+        if str(held).startswith("period["):
+            raise _of_periods(name, held)
+    table = _named_categories(table)
     try:
         return pl.from_pandas(table)
     except Exception:
@@ -306,6 +315,24 @@ def _of_pandas(table: pd.DataFrame) -> pl.DataFrame:
                 # what Arrow says of it would show a value
                 raise _unreadable_column(name, column.dtype) from None
         raise
+
+
+def _named_categories(table: pd.DataFrame) -> pd.DataFrame:
+    """The same table, with categories that are whole numbers as text.
+
+    Polars takes these for the numbers, and of pandas' types this one says that they are none.
+    """
+    for place, kind in enumerate(table.dtypes):
+        categories = getattr(kind, "categories", None)
+        if getattr(getattr(categories, "dtype", None), "kind", "") in {"i", "u"}:
+            table = table.copy(deep=False)
+            named = table.iloc[:, place].cat.rename_categories(str)
+            table.isetitem(place, named.array)
+    return table
+
+
+def _of_periods(name: str, kind: object) -> DataError:
+    return DataError(f"column {name!r:.60} has type {kind}, {PERIODS}")
 
 
 def _unreadable_column(name: str, kind: object) -> DataError:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import sys
 
 LABEL_PROGRAM, FEATURE_PROGRAM = (
@@ -24,3 +26,17 @@ def child_environment(**more: str) -> dict[str, str]:
     """
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     return {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", **more}
+
+
+_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of Linux' prctl
+_set = getattr(ctypes.CDLL(None), "prctl", None)
+
+
+def end_with_parent() -> None:
+    """In a child before its program starts: let it be terminated once its parent is gone.
+
+    Whoever ends by SIGKILL stops nobody. Linux alone does it, for the thread that started it. While
+    one is started interrupts must wait: what Python calls around a fork loses them.
+    """
+    if _set is not None:
+        _set(_DEATH_SIGNAL, signal.SIGTERM)

@@ -45,6 +45,7 @@ def write_events(table: Table, path: Path, settings: Mapping[str, Any]) -> dict[
     frame = collect_table(table)
     label = settings.get("label")
     labels = list(label) if isinstance(label, list | tuple) else [str(label)]
+    frame = _with_numbers(frame, {str(name).rsplit(":", 2)[0] for name in labels})
     with writing(path):
         frame.write_parquet(path)
     complete = {"labels": path, "features": path, **settings}
@@ -61,6 +62,17 @@ def write_events(table: Table, path: Path, settings: Mapping[str, Any]) -> dict[
             lower, upper = _bounds(frame[label])
             complete = {"lower": lower, "upper": upper, **complete}
     return {**complete, "label": labels}
+
+
+def _with_numbers(frame: pl.DataFrame, labels: set[str]) -> pl.DataFrame:
+    """The same table, with labels that are categories as the numbers that name these."""
+    for name in labels & frame.schema.keys():
+        column = frame[name].alias("")
+        if column.dtype in (pl.Categorical, pl.Enum):
+            numbers = column.cast(pl.String).cast(pl.Float64, strict=False)
+            if numbers.null_count() == column.null_count():
+                frame = frame.with_columns(numbers.alias(name))
+    return frame
 
 
 def _bounds(labels: pl.Series) -> tuple[float, float]:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pandas as pd
 import polars.selectors as cs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from labelveil.children import child_command, child_environment
 from labelveil.common.errors import DataError
+from labelveil.common.parquet_files import periods
 from labelveil.common.release.event_keys import canonical_keys
 from labelveil.feature_party.schema import Stated
 from labelveil.feature_party.tables import FeatureFile, collect_table, scan_table
+from labelveil.label_party.sources.tables import declared_type
 from tests.effort import one_in
 from tests.label_party.sources.reading import read_events
 
@@ -167,6 +172,49 @@ def test_times_that_arrow_calls_seconds_are_refused_by_name_and_never_misread(
     assert _feature(tmp_path / "one.parquet") == "time `45000`"
 
 
+def test_periods_of_pandas_are_refused_by_name_and_never_taken_for_their_numbers(
+    tmp_path: Path,
+) -> None:
+    """March 2026 is stored as 674, and so is the 6th of November 1971."""
+    months = pd.period_range("2026-03", periods=2, freq="M")
+    frame = pd.DataFrame({"id": [1, 2], "x": months, "y": [2.5, 3.5]})
+    remedy = r"column 'x' has type period\[M\], to be written as dates \(in pandas .dt.to_timestamp"
+    for folder in (tmp_path / "one.parquet", tmp_path / "folder"):
+        path = folder if folder.suffix else folder / "a.parquet"
+        path.parent.mkdir(exist_ok=True)
+        frame.to_parquet(path)
+        for read in (_key, _label, _feature):
+            with pytest.raises(DataError, match=remedy):
+                read(folder)
+        assert read_events(folder, "id", labels=["y"])[0]["label"].to_list() == [2.5, 3.5]
+        found = FeatureFile(folder).find_schema(Stated(ignored=("x",)), without="id").schema
+        batch = next(FeatureFile(folder).batches(["y"]))
+        assert found["y"].read(batch["y"]).to_list() == [2.5, 3.5]
+    named = frame.assign(x=months.astype("category"))
+    for table in (frame, pa.Table.from_pandas(frame), named):
+        with pytest.raises(DataError, match=remedy):
+            collect_table(table)
+    dates = collect_table(frame.assign(x=frame["x"].dt.to_timestamp()))["x"]
+    assert [moment.date() for moment in dates] == [date(2026, 3, 1), date(2026, 4, 1)]
+
+
+def test_a_name_that_two_columns_have_is_said_by_both_parties(tmp_path: Path) -> None:
+    path = tmp_path / "table.parquet"
+    pq.write_table(pa.table([[1], [2.0], [3.0]], names=["id", "y", "y"]), path)
+    said = r"table.parquet cannot be read: column with name 'y' has .*; rename all but one"
+    with pytest.raises(DataError, match=said):
+        read_events(path, "id", labels=["y"])
+    with pytest.raises(DataError, match=said):
+        declared_type(path, "y")
+    with pytest.raises(DataError, match=said):
+        FeatureFile(path).find_schema(without="id")
+
+
+@pytest.mark.parametrize("described", ["", "{", "[]", '{"columns": [1]}', '{"columns": [{}]}'])
+def test_a_description_that_is_none_of_pandas_names_no_periods(described: str) -> None:
+    assert periods(described) == {}
+
+
 def test_the_page_has_a_row_for_each_type_and_names_none_without() -> None:
     assert [row[0].strip("`") for row in TYPES] == list(VALUES)
     named = {name for _, _, cell in SYSTEMS for name in re.findall("`([^`]+)`", cell)}
@@ -182,3 +230,18 @@ def test_the_page_has_a_row_for_each_type_and_names_none_without() -> None:
             "SQLite",
         ),
     }
+
+
+def test_a_program_says_nothing_of_named_types_that_it_reads_as_they_are_stored(
+    tmp_path: Path,
+) -> None:
+    """Polars warns of each, with a place in our code and advice for who programs."""
+    text = pa.array(['{"a": 1}', "2"], pa.json_())
+    pq.write_table(pa.table({"id": [1, 2], "x": text, "y": [1, 2]}), tmp_path / "table.parquet")
+    asked = "--labels table.parquet --key id --label y --data-set d --lower 0 --upper 3 --epsilon 1"
+    command = child_command("label_party", "init", *asked.split(), "--new-secret")
+    done = subprocess.run(
+        command, cwd=tmp_path, env=child_environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0
+    assert "arning" not in done.stderr

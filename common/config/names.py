@@ -11,7 +11,10 @@ from labelveil.common.config import Words
 from labelveil.common.errors import ConfigError
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-NAME_WORDS = "a name of up to 64 letters, digits, dots, dashes and underscores"
+NAME_WORDS = (
+    "a name of up to 64 letters, digits, dots, dashes and underscores that begins with a letter or"
+    " digit"
+)
 
 
 def _as_text(value: Any) -> Any:

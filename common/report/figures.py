@@ -26,6 +26,7 @@ from matplotlib.ticker import LogLocator, NullLocator
 
 from labelveil.common.errors import ConfigError
 from labelveil.common.files import file_errors
+from labelveil.common.signals import interrupts_held
 
 _CSS = files("labelveil.common.report").joinpath("page.css").read_text("utf-8")
 _LIGHT = dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", _CSS.partition("}")[0]))
@@ -99,7 +100,7 @@ def responsive_figure(
     """
     versions = []
     for narrow, width, height in ((False, _WIDE, wide_height), (True, _NARROW, narrow_height)):
-        with style():
+        with interrupts_held(), style():
             figure = Figure(figsize=(width, height), layout="constrained")
             draw(figure, narrow)
             kind = "narrow" if narrow else "wide"
@@ -158,7 +159,7 @@ def beside(axes: Axes, name: str, height: float, colour: str = MUTED) -> None:
 @contextmanager
 def picture(path: Path, width: float, height: float) -> Iterator[Figure]:
     """Draw a file, width × height inches, whose ending is the format; an older one is replaced."""
-    with style():
+    with interrupts_held(), style():
         figure = Figure(figsize=(width, height), layout="constrained", facecolor=PAPER)
         FigureCanvasAgg(figure)
         yield figure

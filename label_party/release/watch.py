@@ -16,7 +16,7 @@ from pathlib import Path
 
 import polars as pl
 
-from labelveil.common.config.names import NAME_PATTERN
+from labelveil.common.config.names import NAME_PATTERN, NAME_WORDS
 from labelveil.common.errors import ConfigError, DataError, OutputFailed
 from labelveil.common.signals import Stop
 from labelveil.common.streams import one_line, say
@@ -193,8 +193,7 @@ def _release(
 ) -> ReleaseOutcome:
     if not re.fullmatch(NAME_PATTERN, config.data.epoch):
         raise DataError(
-            f"the name of {config.data.labels} cannot name an epoch; use up to 64 letters, digits,"
-            " dots, dashes and underscores"
+            f"the name of {config.data.labels} cannot name an epoch; it must hold {NAME_WORDS}"
         )
 
     def confirm_both(intention: Intention) -> None:

@@ -23,12 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from labelveil.children import child_command, child_environment
+from labelveil.children import child_command, child_environment, end_with_parent
 from labelveil.common.console import progress
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError, DataError, LabelveilError, not_none
 from labelveil.common.extras import need
 from labelveil.common.files import PUBLIC, appearing, writing
+from labelveil.common.signals import interrupts_held, terminated_as_interrupted
 from labelveil.comparison.names import CENTRAL, NEED_DELTA
 from labelveil.comparison.settings import CompareSettings, Job
 from labelveil.comparison.tables import Cell, draw, summarise, write_csv, write_markdown
@@ -83,7 +84,6 @@ def run_comparison(settings: CompareSettings) -> Comparison:
     jobs, out = settings.jobs, settings.out
     inputs = read_inputs(settings.simulation)
     shared = settings.for_workers(jobs, inputs)
-    out.mkdir(parents=True, exist_ok=True)
     data_set = _prepare(inputs, shared, settings.rows, out)
     results = _earlier(out / RESULTS_FILE)
     todo = [job for job in jobs if job not in results]
@@ -99,7 +99,8 @@ def run_comparison(settings: CompareSettings) -> Comparison:
 
         if todo:
             workers = min(settings.workers or os.cpu_count() or 1, len(todo))
-            run_jobs(todo, data_set, workers, out / "logs" / "worker", keep)
+            with terminated_as_interrupted():  # the workers end with this process
+                run_jobs(todo, data_set, workers, out / "logs" / "worker", keep)
     records = [{**job.to_json(), **results[job]} for job in jobs]
     asked = [record for record in records if _asked(record)]
     if all("error" in record for record in asked):
@@ -219,7 +220,7 @@ def run_jobs(
 def _start(workers: int, log: Path) -> subprocess.Popen[str]:
     threads = str(max(1, (os.cpu_count() or 1) // workers))
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("a") as errors:
+    with log.open("a") as errors, interrupts_held():
         return subprocess.Popen(
             child_command("labelveil.comparison.worker"),
             stdin=subprocess.PIPE,
@@ -227,6 +228,7 @@ def _start(workers: int, log: Path) -> subprocess.Popen[str]:
             stderr=errors,
             encoding="utf-8",
             env=child_environment(OMP_NUM_THREADS=threads, OMP_WAIT_POLICY="PASSIVE"),
+            preexec_fn=end_with_parent,
         )
 
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from labelveil.children import LABEL_PROGRAM, child_command, child_environment
+from labelveil.children import LABEL_PROGRAM, child_command, child_environment, end_with_parent
 from labelveil.common.errors import LabelveilError
+from labelveil.common.signals import interrupts_held
 
 _POLL_SECONDS = 0.1
 _STOP_SECONDS = 20.0
@@ -41,7 +42,7 @@ class Party(subprocess.Popen[bytes]):
         log.parent.mkdir(parents=True, exist_ok=True)
         environment = child_environment(COLUMNS="100", NO_COLOR="1", no_grpc_proxy="127.0.0.1")
         environment.pop("FORCE_COLOR", None)  # or progress bars would fill the log
-        with log.open("wb") as output:
+        with log.open("wb") as output, interrupts_held():
             super().__init__(
                 child_command(module, *arguments),
                 cwd=directory,
@@ -49,6 +50,7 @@ class Party(subprocess.Popen[bytes]):
                 stdin=subprocess.PIPE if waits else subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                preexec_fn=end_with_parent,
             )
 
     def __exit__(self, *_: object) -> None:

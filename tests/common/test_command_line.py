@@ -289,6 +289,37 @@ def test_c_says_what_is_kept(run_command: RunCommand) -> None:
     assert (done.code, done.err) == (130, "interrupted; half of it is kept, go on\n")
 
 
+def refused_by_python() -> None:
+    """Work, until ^C is typed while a class is made."""
+
+    class Name:
+        def __set_name__(self, owner: type, name: str) -> None:
+            raise KeyboardInterrupt
+
+    class Owner:
+        name = Name()
+
+
+def failed_for_an_interrupt() -> None:
+    """Work that fails: what an error came of is no interrupt, though one was there before."""
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        raise LabelveilError("the disk is full") from OSError(28, "no space")
+
+
+def test_c_that_python_made_an_error_of_is_an_interrupt(run_command: RunCommand) -> None:
+    commands = {
+        "work": Command(f"{__name__}:refused_by_python", "Work.", kept="half is kept"),
+        "fail": Command(f"{__name__}:failed_for_an_interrupt", "Fail."),
+    }
+    app = program("Work.", commands)
+    done = run_command(partial(run, app), "work")
+    assert (done.code, done.err) == (130, "interrupted; half is kept\n")
+    done = run_command(partial(run, app), "fail")
+    assert (done.code, done.err) == (1, "error: the disk is full\n")
+
+
 def test_c_during_start_up_is_one_line(
     run_command: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import signal
@@ -13,6 +14,7 @@ import pytest
 from labelveil.common.signals import (
     Stop,
     Terminated,
+    interrupts_held,
     stopped_by_signals,
     terminated_as_interrupted,
 )
@@ -138,3 +140,57 @@ def test_a_termination_is_an_interruption_within_and_means_afterwards_what_it_di
         assert issubclass(Terminated, KeyboardInterrupt)
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_held_interrupts_come_when_the_work_is_done(number: int) -> None:
+    done = list[int]()
+
+    def work() -> None:
+        with interrupts_held():
+            for step in range(2):
+                signal.raise_signal(number)
+                done.append(step)
+
+    with terminated_as_interrupted():
+        before = signal.getsignal(number)
+        with pytest.raises(KeyboardInterrupt):
+            work()
+        assert signal.getsignal(number) is before
+    assert done == [0, 1]
+
+
+def test_what_a_library_does_at_an_interrupt_is_kept() -> None:
+    """Polars' own handler, which ends its queries."""
+    libc, before, after = ctypes.CDLL(None), *(ctypes.create_string_buffer(256) for _ in range(2))
+    signal.siginterrupt(signal.SIGINT, False)  # stands for another action than Python's
+    libc.sigaction(signal.SIGINT, None, before)
+    with interrupts_held():
+        pass
+    libc.sigaction(signal.SIGINT, None, after)
+    signal.siginterrupt(signal.SIGINT, True)
+    for start, stop in (
+        (0, 16),
+        (136, 140),
+    ):  # function and mask; flags
+        assert before.raw[start:stop] == after.raw[start:stop]
+
+
+def test_what_ignores_interrupts_or_cannot_be_interrupted_is_left_as_it_is() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with interrupts_held():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    seen = list[object]()
+
+    def elsewhere() -> None:
+        with interrupts_held():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    assert seen == [before]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from labelveil.common.errors import DataError
+from labelveil.feature_party.schema_search import find_schema
 from labelveil.feature_party.tables import (
     FeatureFile,
     collect_table,
@@ -59,3 +62,15 @@ def test_a_line_of_too_many_cells_is_refused_whatever_columns_are_read(tmp_path:
     path.write_text("key,x,y\na,1,2\nb,1,000,2\n")
     with pytest.raises(DataError, match="line 3 has 4 cells, and the header 3"):
         list(FeatureFile(path).batches(["x"]))
+
+
+def test_categories_of_pandas_that_are_whole_numbers_are_categories() -> None:
+    """Polars takes 98101, the name of a place, for the number."""
+    table = pd.DataFrame({7: pd.Categorical([98101, 1230, None, 98101])}).assign(x=[1, 2, 3, 4])
+    read = collect_table(table)
+    assert read["7"].cast(pl.String).to_list() == ["98101", "1230", None, "98101"]
+    assert str(find_schema([read], 4).schema["7"]) == "category of numbers"
+    assert read["x"].dtype == pl.Int64
+    assert table[7].cat.categories.tolist() == [1230, 98101], "the caller's table is as it was"
+    shares = collect_table(pd.DataFrame({"x": pd.Categorical([0.5, 1.5])}))
+    assert shares["x"].to_list() == [0.5, 1.5]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -36,3 +38,22 @@ def test_a_child_finds_the_same_packages(hostile: Path, monkeypatch: pytest.Monk
 
 def test_more_variables_are_added() -> None:
     assert child_environment(COLUMNS="100")["COLUMNS"] == "100"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells children of an end")
+def test_a_child_ends_with_a_parent_that_is_killed() -> None:
+    child = "import signal; print(flush=True); signal.pause()"
+    code = (
+        "import subprocess, sys; from labelveil.children import end_with_parent\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {child!r}], stdout=subprocess.PIPE,"
+        " preexec_fn=end_with_parent)\n"
+        "child.stdout.readline(); print(child.pid, flush=True); child.wait()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], env=child_environment(), stdout=subprocess.PIPE
+    ) as parent:
+        assert parent.stdout is not None
+        ended = os.pidfd_open(int(parent.stdout.readline()))
+        parent.kill()
+    assert select.select([ended], [], [], 60)[0]
+    os.close(ended)

@@ -7,9 +7,11 @@ import errno
 import gc
 import math
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from fractions import Fraction
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -82,6 +84,54 @@ def test_an_interruption_while_it_loads_is_one_line(
         programs.labelveil()
     assert ended.value.code == 130
     assert capsys.readouterr() == ("", "interrupted; nothing was done yet\n")
+
+
+def test_an_interruption_waits_for_an_import_that_it_would_abort(
+    started: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch registers its types by Python that is called where C++ takes no error of it."""
+    body = "import signal, sys\nsignal.raise_signal(signal.SIGINT)\nsys.imported = __name__\n"
+    for name in ("aborted", "plain"):
+        (tmp_path / f"{name}.py").write_text(body)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    monkeypatch.setattr(sys, "imported", "", raising=False)
+    monkeypatch.setattr(programs, "_ABORTED", ("aborted",))
+    programs.labelveil()
+    for name, imported in (("plain", ""), ("aborted", "aborted")):
+        with pytest.raises(KeyboardInterrupt):
+            import_module(name)
+        assert sys.imported == imported  # type: ignore[attr-defined]
+
+
+WAITING = """
+import os, signal, threading, types
+from labelveil import programs
+
+programs.import_module = lambda name: types.SimpleNamespace(main=lambda: None)
+programs.labelveil()
+import polars
+
+held, done = threading.Lock(), threading.Event()
+held.acquire()
+
+def interrupt():
+    while not done.wait(0.01):
+        os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt, daemon=True).start()
+try:
+    held.acquire()
+except KeyboardInterrupt:
+    os._exit(7)
+"""
+
+
+def test_an_interruption_ends_a_wait_for_a_thread_though_polars_is_there() -> None:
+    """It has calls restarted that SIGINT interrupts: a comparison ended with its workers alone."""
+    command = [sys.executable, "-c", WAITING]
+    done = subprocess.run(command, env=child_environment(), timeout=60, check=False)
+    assert done.returncode == 7
 
 
 def test_children_are_run_by_this_interpreter_with_its_paths(
@@ -181,6 +231,18 @@ def test_bounds_have_two_digits_of_the_range(
     assert found["label"] == ["y"]
     with pytest.raises(DataError, match="labels are numbers"):
         runs.write_events(table.cast(pl.String), tmp_path / "e.parquet", {"label": "y"})
+
+
+def test_labels_that_are_categories_are_the_numbers_that_name_them(tmp_path: Path) -> None:
+    path, named = tmp_path / "e.parquet", pl.DataFrame({"y": ["10", None, "2"]})
+    named = named.cast(pl.Categorical)  # as of pandas' categories 10 and 2
+    found = runs.write_events(named, path, {"label": "y"})
+    assert (found["lower"], found["upper"]) == (2, 10)
+    assert pl.read_parquet(path)["y"].to_list() == [10.0, None, 2.0]
+    assert named["y"].dtype == pl.Categorical, "the caller's table is as it was"
+    words = pl.DataFrame({"y": ["10", "lamp"]}).cast(pl.Categorical)
+    with pytest.raises(DataError, match="has type Categorical; labels are numbers"):
+        runs.write_events(words, path, {"label": "y"})
 
 
 def test_labels_that_name_their_bounds_are_left_to_others(tmp_path: Path) -> None:

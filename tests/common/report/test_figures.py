@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -82,3 +83,21 @@ def test_a_figure_is_one_picture_without_stray_text() -> None:
         root = ElementTree.fromstring(each.replace("xlink:href", "href"))
         assert root.attrib["aria-label"] == "a < line"
         assert not (root.text or "").strip()
+
+
+def test_an_interrupt_waits_for_a_drawing_which_it_would_abort(tmp_path: Path) -> None:
+    """Matplotlib reads fonts by Python that FreeType calls: an exception there ends the process."""
+    drawn = list[bool]()
+
+    def draw(figure: Figure, narrow: bool) -> None:
+        signal.raise_signal(signal.SIGINT)
+        figure.add_subplot().set_title("title")
+        drawn.append(narrow)
+
+    with pytest.raises(KeyboardInterrupt):
+        responsive_figure("x", "A figure", draw, wide_height=1, narrow_height=1)
+    assert drawn == [False]
+    path = tmp_path / "plot.png"
+    with pytest.raises(KeyboardInterrupt), picture(path, 1, 1) as figure:
+        draw(figure, narrow=False)
+    assert path.exists()

@@ -426,6 +426,7 @@ def test_an_epoch_that_cannot_be_read_is_reported_and_stops_no_other(party: Part
     done = watch(party)
     assert "epoch 'a day'" in done.error
     assert "cannot name an epoch" in done.error
+    assert "begins with a letter or digit" in done.error
     assert "1 more" in done.error
     assert epochs(party) == ["d1", "d3"]
     write_day(party, "d2")

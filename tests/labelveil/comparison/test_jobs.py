@@ -79,6 +79,15 @@ Settings = Callable[..., CompareSettings]
 Told = list[tuple[list[Job], dict[str, Any], int, Path]]
 
 
+def test_other_events_on_one_side_are_refused_and_leave_no_folder(
+    settings: Settings, tmp_path: Path
+) -> None:
+    pl.read_parquet(tmp_path / "events.parquet")[1:].write_parquet(tmp_path / "labels.parquet")
+    with pytest.raises(DataError, match=f"{ROWS} events with features and {ROWS - 1} with labels"):
+        run_comparison(settings(labels=tmp_path / "labels.parquet"))
+    assert not (tmp_path / "out").exists()
+
+
 def test_workers_get_the_data_once_and_every_job(
     settings: Settings, told: Told, tmp_path: Path
 ) -> None:

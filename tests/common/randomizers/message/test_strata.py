@@ -249,6 +249,32 @@ def test_several_labels_are_sent_by_channels_of_their_stratum(division: Division
         )
 
 
+def test_every_histogram_that_codes_tell_is_decoded_by_its_own_channel() -> None:
+    """Codes of all strata count; those of two labels say more about each than those of three."""
+    labels, strata = in_strata(3001)
+    rating = LabelTerms("rating", 1, 3, Grid.from_edges([1.0, 2.0, 3.0]), values=True)
+    terms = [rating, LabelTerms("label", 0.0, 30.0, Grid.from_count(0, 30, 5)), PAIR[0]]
+    all_three = np.column_stack([1 + labels // 12, labels, labels > 20]).astype(np.float64)
+    plan = plan_message(terms, 3001, 3.0, division="split")
+    plan = plan.by_stratum(VALUES, np.bincount(strata, minlength=3))
+    events = randomize(all_three, plan, seeded_entropy(4), strata)
+    books = events.message.codebooks.books
+    assert len(books) == 2
+    for place, points in ((0, 3), (2, 2)):
+        _, told = events.message.priors[place]
+        assert told is not None
+        chances = books[0].channels[place].probabilities
+        keep, lie = chances[0, 0], chances[0, 1]
+        seen = np.zeros(points)
+        for book, first in zip(books, events.message.codebooks.starts, strict=False):
+            own = events.codes[(events.codes >= first) & (events.codes < first + book.outputs)]
+            seen += np.bincount(book.split(own - first)[:, place], minlength=points)
+        assert seen.sum() == 3001
+        assert np.abs(told.noisy_counts - (seen - 3001 * lie) / (keep - lie)).max() < 0.51
+        spread = np.sqrt(3001 * lie * (1 - lie) * points / (points - 1)) / (keep - lie)
+        assert told.decoded == pytest.approx(spread, rel=1e-9)
+
+
 ADVERSARIAL = {
     "a point mass": np.eye(16, dtype=np.int64)[[3, 12]],
     "the largest weights": np.full((2, 16), 1 << 40, dtype=np.int64),

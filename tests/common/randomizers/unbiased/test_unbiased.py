@@ -167,3 +167,13 @@ def test_a_step_that_no_ridge_makes_possible_ends_in_one_line() -> None:
     program = SimpleNamespace(hessian=lambda *_: -np.eye(4))
     with ending(), pytest.raises(PrivacyError, match="no step to take"):
         _Newton(cast(Any, program), nothing, nothing, nothing)
+
+
+def test_a_matrix_that_rounding_left_without_a_factor_gets_the_least_ridge_that_helps() -> None:
+    nothing = np.full(2, np.nan)
+    matrix = np.array([[1.0, 1 + 2e-13], [1 + 2e-13, 1.0]])  # its least eigenvalue is -2e-13
+    program = SimpleNamespace(hessian=lambda *_: matrix)
+    factor, lower = _Newton(cast(Any, program), nothing, nothing, nothing).factor
+    assert not lower
+    upper = np.triu(factor)
+    assert np.diag(upper.T @ upper) - 1 == pytest.approx(1e-12, rel=1e-2)

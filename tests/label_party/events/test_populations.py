@@ -59,7 +59,7 @@ def test_what_dead_processes_left_is_removed_but_where_a_living_one_works(tmp_pa
     there.create()
     populations = Populations(there)
     for epoch in ("1", "2"):
-        store(populations, epoch, bytes(range(32)), b"question")
+        facts = store(populations, epoch, bytes(range(32)), b"question")
     with pytest.raises(DataError, match="no population"), populations.in_use("visits", "3"):
         pass
     with populations.exchanging("visits", "3"):  # the first list of an epoch never came
@@ -69,12 +69,23 @@ def test_what_dead_processes_left_is_removed_but_where_a_living_one_works(tmp_pa
     for folder in folders:
         for name in (f".{CURRENT_FILE}.dead", "half.keys", "half.question"):
             (folder / name).write_bytes(b"?")
-    with populations.in_use("visits", "2"):
+    uploads = there.populations / ".uploads"
+    (uploads / "dead").mkdir()
+    for left in ("dead/keys", "dead.lock"):
+        (uploads / left).write_bytes(b"")
+    with populations.in_use("visits", "2"), populations.upload() as (alive, _):
         with pytest.raises(StoreBusy, match="epoch '2', is in use by another"):
             store(populations, "2", bytes(16))
         populations.clean()
         assert [names(folder) == own for folder, own in zip(folders, before, strict=True)] == [
             *(True, False, True)
         ]
+        assert not names(uploads) & {"dead", "dead.lock"}
+        assert alive.path.is_file()
     populations.clean()
     assert [names(folder) for folder in folders] == before
+    with (folders[0] / f"{facts.sha256}.keys").open(
+        "ab"
+    ) as keys:  # another length, none that counts
+        keys.write(b"?")
+    assert populations.current("visits", "1") is None

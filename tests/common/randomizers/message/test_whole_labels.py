@@ -74,3 +74,13 @@ def test_several_labels_keep_their_points() -> None:
 def test_equal_terms_are_one_in_a_set() -> None:
     same = [LabelTerms("y", 0, 1, options={"explained": 0.5}) for _ in range(2)]
     assert len({*same, LabelTerms("y", 0, 2)}) == 2
+
+
+def test_more_codes_than_a_byte_holds_keep_their_numbers() -> None:
+    labels = np.arange(301)[::-1]
+    made = randomize_labels(
+        labels, lower=0, upper=300, epsilon=40, values=np.arange(301),
+        randomizer="randomized-response",
+    )  # fmt: skip
+    assert made.codes.dtype == np.uint16
+    assert made.channel.outputs[made.codes].tolist() == labels.tolist()

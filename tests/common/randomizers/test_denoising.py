@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import nnls
 
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.exact.noise import discrete_laplace
@@ -277,3 +278,22 @@ def test_processes_that_loaded_libraries_in_another_order_give_the_same_bytes() 
         for libraries in before
     ]
     assert len(set(told)) == 1
+
+
+@pytest.mark.parametrize("cells", [2, 3, 7, 40])
+@pytest.mark.parametrize("functions", [1, 3])
+def test_the_projection_has_the_least_misfit_of_all_masses(cells: int, functions: int) -> None:
+    """By another method, non-negative least squares; all masses but a few may be 0."""
+    draw = np.random.default_rng(cells + functions)
+    for height in (0.5, 4.0, 40.0):
+        counts = draw.normal(0, 1.5, cells)
+        counts[draw.integers(cells)] += height
+        known = draw.normal(0, 1, (cells, functions))
+        mean = known[int(np.argmax(counts))] + draw.normal(0, 0.1, functions)
+        means = KnownMeans(known, mean, 0.1, far_tail=False)
+        total = height + 1
+        fit = denoising._Fit(counts, total, (cells,), means)
+        weight = denoising._TOTAL_WEIGHT**0.5
+        rows = np.vstack([np.eye(cells), np.full(cells, weight), known.T / (total * 0.1)])
+        masses, _ = nnls(rows, np.concatenate([counts, [weight * total], mean / 0.1]))
+        assert fit.projected() == pytest.approx(masses / masses.sum(), abs=1e-6)

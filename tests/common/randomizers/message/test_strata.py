@@ -17,6 +17,7 @@ from labelveil.common.randomizers.base import LABEL_STREAM
 from labelveil.common.randomizers.cells import Cells, Group
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message import division as dividing
+from labelveil.common.randomizers.message import questions as asking
 from labelveil.common.randomizers.message.plan import plan_message
 from labelveil.common.randomizers.message.private_labels import (
     PrivateEvents,
@@ -253,14 +254,14 @@ def test_every_histogram_that_codes_tell_is_decoded_by_its_own_channel() -> None
     """Codes of all strata count; those of two labels say more about each than those of three."""
     labels, strata = in_strata(3001)
     rating = LabelTerms("rating", 1, 3, Grid.from_edges([1.0, 2.0, 3.0]), values=True)
-    terms = [rating, LabelTerms("label", 0.0, 30.0, Grid.from_count(0, 30, 5)), PAIR[0]]
-    all_three = np.column_stack([1 + labels // 12, labels, labels > 20]).astype(np.float64)
+    terms = [LabelTerms("label", 0.0, 30.0, Grid.from_count(0, 30, 5)), rating, PAIR[0]]
+    all_three = np.column_stack([labels, 1 + labels // 12, labels > 20]).astype(np.float64)
     plan = plan_message(terms, 3001, 3.0, division="split")
     plan = plan.by_stratum(VALUES, np.bincount(strata, minlength=3))
     events = randomize(all_three, plan, seeded_entropy(4), strata)
     books = events.message.codebooks.books
     assert len(books) == 2
-    for place, points in ((0, 3), (2, 2)):
+    for place, points in ((1, 3), (2, 2)):
         _, told = events.message.priors[place]
         assert told is not None
         chances = books[0].channels[place].probabilities
@@ -273,6 +274,35 @@ def test_every_histogram_that_codes_tell_is_decoded_by_its_own_channel() -> None
         assert np.abs(told.noisy_counts - (seen - 3001 * lie) / (keep - lie)).max() < 0.51
         spread = np.sqrt(3001 * lie * (1 - lie) * points / (points - 1)) / (keep - lie)
         assert told.decoded == pytest.approx(spread, rel=1e-9)
+
+
+def test_a_question_on_other_points_expects_the_same_means_of_each_stratum(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(asking, "_ROWS_AT_ONCE", 4)
+    strata = np.array([2, 0, 0, 2, 1, 2, 0, 0, 0, 2], dtype=np.uint8)
+    laws = np.array([[5, 0, 0, 1], [0, 3, 0, 0], [1, 1, 7, 1]])
+    question = Question(strata, Grid.from_edges([0.0, 10.0, 11.0, 30.0]), laws)
+    assert question.on(Grid.from_edges([0.0, 10.0, 11.0, 30.0])) is question
+    assert question.classes.rows == (5, 1, 4)
+    grid = Grid.from_edges([0.0, 4.0, 10.5, 30.0])
+    moved = question.on(grid)
+    assert moved.grid == grid
+    shares = moved.laws / moved.laws.sum(axis=1, keepdims=True)
+    means = laws @ question.grid.points / laws.sum(axis=1)
+    assert shares @ grid.points == pytest.approx(means, rel=1e-6)
+    assert shares[0] == pytest.approx([5 / 6, 0, 0, 1 / 6], abs=1e-8)
+    assert shares[1] == pytest.approx([0, 0.5 / 6.5, 6 / 6.5, 0], abs=1e-8)
+    terms = LabelTerms("label", 0.0, 30.0, grid)
+    assert question.plan(terms, 1.0).channels[0].group.cells.grids == (grid,)
+    asked = question.plan(LabelTerms("label", 0.0, 30.0), 1.0)
+    assert asked.channels[0].group.cells.grids == (question.grid,)
+
+
+def test_what_no_channel_depends_on_is_sent_alike_in_all_strata() -> None:
+    plan = plan_message([PAIR[0]], 6000, 2.0)
+    assert plan.histograms == ()
+    assert plan.by_stratum(VALUES, np.array([3000, 3000, 0])) is plan
 
 
 ADVERSARIAL = {

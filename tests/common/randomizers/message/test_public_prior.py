@@ -154,7 +154,7 @@ def test_a_prior_of_several_labels_is_split_between_the_cells_around_each_value(
 def test_a_digest_is_of_values_with_their_weights_in_any_order() -> None:
     values, weights = np.array([[1.0, 2.0], [1.0, 3.0], [0.0, 3.0]]), np.array([1.0, 2.0, 0.5])
     digest = KnownLabels((0, 1), values, weights).digest
-    order = [2, 0, 1]
+    order = [1, 2, 0]
     assert KnownLabels((0, 1), values[order], weights[order]).digest == digest
     others = [(values, weights[order]), (values[:, ::-1], weights), (values[:2], weights[:2])]
     others.append((values, weights * 2))

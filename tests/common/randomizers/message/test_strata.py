@@ -281,7 +281,7 @@ def test_a_question_on_other_points_expects_the_same_means_of_each_stratum(
 ) -> None:
     monkeypatch.setattr(asking, "_ROWS_AT_ONCE", 4)
     strata = np.array([2, 0, 0, 2, 1, 2, 0, 0, 0, 2], dtype=np.uint8)
-    laws = np.array([[5, 0, 0, 1], [0, 3, 0, 0], [1, 1, 7, 1]])
+    laws = np.array([[5, 0, 0, 1], [0, 3, 0, 0], [1 << 37, 1 << 37, 7 << 37, 1 << 37]])
     question = Question(strata, Grid.from_edges([0.0, 10.0, 11.0, 30.0]), laws)
     assert question.on(Grid.from_edges([0.0, 10.0, 11.0, 30.0])) is question
     assert question.classes.rows == (5, 1, 4)

@@ -15,6 +15,7 @@ from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError, PrivacyError
 from labelveil.common.exact.channel import exp_lower_bound
 from labelveil.common.guarantees import PureDP
+from labelveil.common.randomizers import build_randomizer
 from labelveil.common.randomizers.cells import Cells
 from labelveil.common.randomizers.design.joint import JOINT, Targets
 from labelveil.common.randomizers.design.optimal_design import decoding_values
@@ -207,3 +208,41 @@ def test_a_record_gets_the_largest_float_within_its_share() -> None:
         (share,), ((group, budget),) = plan.channels, plan.budgets
         assert group == share.group
         assert Fraction(budget) <= share.epsilon / records < Fraction(np.nextafter(budget, 9))
+
+
+@pytest.mark.parametrize(
+    ("name", "loss", "options", "explained"),
+    [
+        ("rr-on-bins", "absolute", {}, None),
+        ("rr-on-bins", "poisson", {"bins": 2}, None),
+        ("auto", "absolute", {}, None),
+        ("auto", "squared", {}, 0.7),
+    ],
+)
+def test_all_that_is_said_of_a_label_reaches_its_channel(
+    name: str, loss: str, options: dict[str, int], explained: float | None
+) -> None:
+    grid, rows = Grid.from_edges([0.0, 1.0, 2.0, 4.0, 7.0, 12.0]), 700
+    terms = LabelTerms(
+        "y", 0, 12, grid, randomizer=name, loss=loss, options=options, explained=explained
+    )
+    plan = plan_message([terms], rows, 1.5)
+    released = plan.release([np.array([300, 150, 120, 60, 50, 20])], seeded_entropy(3))
+    ((group, built),) = plan.build(released).channels
+    if explained is not None:
+        options = {"explained": explained}  # type: ignore[dict-item]
+    asked = {
+        "labels": grid.points, "prior": released.laws[group], "epsilon": plan.budgets[0][1],
+        "loss": loss, "rows": rows, **options,
+    }  # fmt: skip
+    alone = build_randomizer(name, **asked)
+    assert np.array_equal(built.channel.weights, alone.channel.weights)
+    assert np.array_equal(built.channel.outputs, alone.channel.outputs)
+    assert built.loss == alone.loss
+    usual = {name: each for name, each in asked.items() if name not in ("loss", "explained")}
+    other = build_randomizer(name, **usual).channel
+    assert not (
+        other.outputs.size == alone.channel.outputs.size
+        and np.array_equal(other.outputs, alone.channel.outputs)
+        and np.array_equal(other.weights, alone.channel.weights)
+    )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -214,13 +215,13 @@ def test_a_record_gets_the_largest_float_within_its_share() -> None:
     ("name", "loss", "options", "explained"),
     [
         ("rr-on-bins", "absolute", {}, None),
-        ("rr-on-bins", "poisson", {"bins": 2}, None),
+        ("rr-on-bins", "poisson", {"outputs": [0.5, 9.0]}, None),
         ("auto", "absolute", {}, None),
         ("auto", "squared", {}, 0.7),
     ],
 )
 def test_all_that_is_said_of_a_label_reaches_its_channel(
-    name: str, loss: str, options: dict[str, int], explained: float | None
+    name: str, loss: str, options: dict[str, Any], explained: float | None
 ) -> None:
     grid, rows = Grid.from_edges([0.0, 1.0, 2.0, 4.0, 7.0, 12.0]), 700
     terms = LabelTerms(
@@ -230,7 +231,7 @@ def test_all_that_is_said_of_a_label_reaches_its_channel(
     released = plan.release([np.array([300, 150, 120, 60, 50, 20])], seeded_entropy(3))
     ((group, built),) = plan.build(released).channels
     if explained is not None:
-        options = {"explained": explained}  # type: ignore[dict-item]
+        options = {"explained": explained}
     asked = {
         "labels": grid.points, "prior": released.laws[group], "epsilon": plan.budgets[0][1],
         "loss": loss, "rows": rows, **options,

@@ -180,6 +180,9 @@ def test_what_has_no_joint_channel_is_split_or_refused() -> None:
     assert made.codebook.outputs <= 65_536
     with pytest.raises(ConfigError, match="division = 'split'"):
         sent(labels, amounts, 1.0, 0, "joint")
+    given = [replace(amounts[0], grid=Grid.from_count(0, 900.5, 51)), *amounts[1:]]
+    with pytest.raises(ConfigError, match="51 × 8 × 8 = 3,264 cells must be at most 400"):
+        sent(labels, given, 1.0, 0, "joint")
     with pytest.raises(ConfigError, match="'a' is there twice"):
         sent(labels, [AMOUNT, amounts[0], amounts[0]], 1.0, 0)
     with pytest.raises(ConfigError, match="9 labels"):

@@ -13,7 +13,7 @@ import pytest
 
 from labelveil.common.arrays import Floats
 from labelveil.common.entropy import seeded_entropy
-from labelveil.common.errors import ConfigError, PrivacyError
+from labelveil.common.errors import ConfigError, DataError, PrivacyError
 from labelveil.common.exact.channel import exp_lower_bound
 from labelveil.common.guarantees import PureDP
 from labelveil.common.randomizers import build_randomizer
@@ -21,6 +21,7 @@ from labelveil.common.randomizers.cells import Cells
 from labelveil.common.randomizers.design.joint import JOINT, Targets
 from labelveil.common.randomizers.design.optimal_design import decoding_values
 from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message import private_labels
 from labelveil.common.randomizers.message.division import (
     at_knots,
     cell_grids,
@@ -29,7 +30,11 @@ from labelveil.common.randomizers.message.division import (
     own_channels,
 )
 from labelveil.common.randomizers.message.plan import plan_message
-from labelveil.common.randomizers.message.private_labels import PrivateEvents, randomize
+from labelveil.common.randomizers.message.private_labels import (
+    PrivateEvents,
+    randomize,
+    randomize_events,
+)
 from labelveil.common.randomizers.message.terms import Division, LabelTerms
 from tests.effort import one_in
 from tests.statistics import mean_fits
@@ -250,3 +255,37 @@ def test_all_that_is_said_of_a_label_reaches_its_channel(
         and np.array_equal(other.outputs, alone.channel.outputs)
         and np.array_equal(other.weights, alone.channel.weights)
     )
+
+
+def test_what_a_notebook_says_of_several_labels_is_what_is_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planned: list[Any] = []
+    monkeypatch.setattr(private_labels, "randomize", lambda *given: planned.append(given))
+    table = dict(zip(("returned", "amount"), events(301).T, strict=True))
+    bounds = {"returned": (0.0, 1.0), "amount": (0.0, 30.0)}
+
+    def shares(**said: Any) -> list[float]:
+        randomize_events(table, bounds, epsilon=1.5, division="split", **said)
+        labels, plan, _, strata = planned[-1]
+        assert np.array_equal(labels, np.column_stack([*table.values()]))
+        assert [label.name for label in plan.terms] == [*bounds]
+        assert strata is None
+        return [float(share.epsilon) for share in plan.channels]
+
+    even, heavy, light = shares(), shares(weights={"amount": 40}), shares(weights={"amount": 0.1})
+    assert even == shares(weights={"amount": 1.0, "returned": 1.0})
+    assert light[1] < heavy[1]
+    assert light[0] > heavy[0]
+    assert light[1] <= even[1] <= heavy[1]
+    public = np.array(["b", "a", "c"])[np.arange(301) % 3]
+    randomize_events(table, bounds, epsilon=1.5, division="joint", strata=public)
+    _, plan, _, strata = planned[-1]
+    assert [share.group.labels for share in plan.channels] == [(0, 1)]
+    assert plan.strata is not None
+    assert np.array_equal(strata, plan.strata.of_value[np.unique(public, return_inverse=True)[1]])
+    assert len({*strata.tolist()}) > 1
+    with pytest.raises(DataError, match="there is no label 'other'"):
+        randomize_events(table, {"other": (0, 1)}, epsilon=1)
+    with pytest.raises(DataError, match=r"'amount' of shape \(0,\) must be one column"):
+        randomize_events({"amount": []}, {"amount": (0, 1)}, epsilon=1)

@@ -299,6 +299,24 @@ def test_a_question_on_other_points_expects_the_same_means_of_each_stratum(
     assert asked.channels[0].group.cells.grids == (question.grid,)
 
 
+def test_a_notebook_asks_by_the_channels_that_the_question_expects() -> None:
+    strata = np.arange(400) % 2
+    question = Question(strata, GRID, np.stack([np.arange(16) ** 2 + 1, 16 - np.arange(16)]))
+    made = randomize_labels(strata * 20.0, lower=0, upper=30, epsilon=2, question=question)
+    plan = question.plan(LabelTerms("label", 0, 30), 2.0)
+    (share,) = plan.channels
+    expected = plan.build(question.released(share.group)).codebooks.books
+    books = made.events.message.codebooks.books
+    assert len(books) == len(expected) == 2
+    for book, own in zip(books, expected, strict=True):
+        assert np.array_equal(book.channels[0].weights, own.channels[0].weights)
+    assert not np.array_equal(books[0].channels[0].outputs, books[1].channels[0].outputs)
+    rows = made.events.message.codebooks.rows_of(made.events.codes)
+    assert rows == [200, 200]
+    with pytest.raises(ConfigError, match="about 400 events, and there are 401 labels"):
+        randomize_labels(np.zeros(401), lower=0, upper=30, epsilon=2, question=question)
+
+
 def test_what_no_channel_depends_on_is_sent_alike_in_all_strata() -> None:
     plan = plan_message([PAIR[0]], 6000, 2.0)
     assert plan.histograms == ()

@@ -90,6 +90,8 @@ def test_what_placing_labels_does_to_them() -> None:
     )
     assert str(grid) == "11 points, 0.1 apart"
     assert str(Grid.from_log(0, 9, 5, 1.0)) == "5 points"
+    assert str(Grid.from_edges([0, 1, 2.00001])) == "3 points"
+    assert str(Grid.from_edges([0, 1, 2.0000001])) == "3 points, 1 apart"
 
 
 def test_many_labels_far_from_0_add_up_as_one_sum_has_it() -> None:

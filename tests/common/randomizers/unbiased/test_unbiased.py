@@ -129,6 +129,18 @@ def test_no_set_of_labels_would_improve_it(epsilon: float) -> None:
     assert least_reduced_cost(labels, prior, boost, worse) < -1e-5 * optimum
 
 
+@pytest.mark.parametrize("epsilon", [0.05, 1.0])
+def test_the_gap_is_relative_to_what_is_lost(epsilon: float) -> None:
+    """At a small ε outputs lie far out: an absolute gap would never be as small."""
+    labels, prior = np.linspace(-1, 1, 9), np.full(9, 1 / 9)
+    solution = solve_unbiased(labels, prior, float(np.expm1(epsilon)))
+    lost = float((solution.mass * solution.weight * solution.outputs**2).sum())
+    assert lost > 2
+    assert 0 < solution.gap < 1e-9
+    apart = float((solution.mass * solution.slack).sum())
+    assert solution.gap == pytest.approx(apart / lost, rel=1e-3)
+
+
 def test_hundred_points_and_few_outputs() -> None:
     labels = np.linspace(0, 5, 100)
     prior = np.exp(-(((labels - 2) / 1.1) ** 2)) + 0.01

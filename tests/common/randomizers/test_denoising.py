@@ -297,3 +297,15 @@ def test_the_projection_has_the_least_misfit_of_all_masses(cells: int, functions
         rows = np.vstack([np.eye(cells), np.full(cells, weight), known.T / (total * 0.1)])
         masses, _ = nnls(rows, np.concatenate([counts, [weight * total], mean / 0.1]))
         assert fit.projected() == pytest.approx(masses / masses.sum(), abs=1e-6)
+
+
+@pytest.mark.parametrize("cells", [9, 101])
+def test_a_rounded_estimate_still_adds_up_to_one(cells: int) -> None:
+    """Rounding takes or gives each cell up to half a unit; what is left is shared in proportion."""
+    prior = private_prior(geometric_counts(cells, 0.97), 0.3, seeded_entropy(cells))
+    found = denoise_histogram(prior.noisy_counts.astype(np.float64), prior.rows, prior.deviation)
+    assert abs(found.sum() - 1) < 1e-14
+    unit = 10.0**-denoising._DIGITS
+    total = round(1 / unit)
+    near = [(total + off) * found for off in range(-cells, cells + 1)]
+    assert min(float(np.abs(units - np.rint(units)).max()) for units in near) < 1e-3

@@ -562,6 +562,6 @@ def naming_manifest(folder: Path) -> Iterator[None]:
         yield
     except ReleaseError as error:
         # what reading said of files stays, and so does an older form, which is not damaged
-        if type(error) is not ReleaseError or str(path) in str(error):
+        if type(error) is not ReleaseError or str(folder) in str(error):
             raise
         raise ReleaseError(f"{path}: {error}; fetch the release again if it is damaged") from error

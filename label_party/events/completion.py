@@ -43,7 +43,7 @@ class Rules:
 
     missing: tuple[float, ...]  # (m,) of each label: its value for an event without one
     domains: tuple[tuple[float, float], ...]  # (m,) labels outside them are counted
-    duplicates: Duplicates = "missing"  # what an event's label is if it has several rows
+    duplicates: Duplicates  # what an event's label is if it has several rows
 
 
 def complete_part(

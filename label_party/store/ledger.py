@@ -399,6 +399,7 @@ class Ledger(Sole):
 
     def backup(self, path: Path) -> None:
         """Write a consistent copy, with a secret of its own, while others may be writing."""
+        self._turn.check_process()
         with _translating_errors(path):
             with closing(sqlite3.connect(path)) as copy:
                 self._database.backup(copy)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import nnls
 
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.exact.noise import discrete_laplace
@@ -277,3 +278,34 @@ def test_processes_that_loaded_libraries_in_another_order_give_the_same_bytes() 
         for libraries in before
     ]
     assert len(set(told)) == 1
+
+
+@pytest.mark.parametrize("cells", [2, 3, 7, 40])
+@pytest.mark.parametrize("functions", [1, 3])
+def test_the_projection_has_the_least_misfit_of_all_masses(cells: int, functions: int) -> None:
+    """By another method, non-negative least squares; all masses but a few may be 0."""
+    draw = np.random.default_rng(cells + functions)
+    for height in (0.5, 4.0, 40.0):
+        counts = draw.normal(0, 1.5, cells)
+        counts[draw.integers(cells)] += height
+        known = draw.normal(0, 1, (cells, functions))
+        mean = known[int(np.argmax(counts))] + draw.normal(0, 0.1, functions)
+        means = KnownMeans(known, mean, 0.1, far_tail=False)
+        total = height + 1
+        fit = denoising._Fit(counts, total, (cells,), means)
+        weight = denoising._TOTAL_WEIGHT**0.5
+        rows = np.vstack([np.eye(cells), np.full(cells, weight), known.T / (total * 0.1)])
+        masses, _ = nnls(rows, np.concatenate([counts, [weight * total], mean / 0.1]))
+        assert fit.projected() == pytest.approx(masses / masses.sum(), abs=1e-6)
+
+
+@pytest.mark.parametrize("cells", [9, 101])
+def test_a_rounded_estimate_still_adds_up_to_one(cells: int) -> None:
+    """Rounding takes or gives each cell up to half a unit; what is left is shared in proportion."""
+    prior = private_prior(geometric_counts(cells, 0.97), 0.3, seeded_entropy(cells))
+    found = denoise_histogram(prior.noisy_counts.astype(np.float64), prior.rows, prior.deviation)
+    assert abs(found.sum() - 1) < 1e-14
+    unit = 10.0**-denoising._DIGITS
+    total = round(1 / unit)
+    near = [(total + off) * found for off in range(-cells, cells + 1)]
+    assert min(float(np.abs(units - np.rint(units)).max()) for units in near) < 1e-3

@@ -90,6 +90,27 @@ def test_what_placing_labels_does_to_them() -> None:
     )
     assert str(grid) == "11 points, 0.1 apart"
     assert str(Grid.from_log(0, 9, 5, 1.0)) == "5 points"
+    assert str(Grid.from_edges([0, 1, 2.00001])) == "3 points"
+    assert str(Grid.from_edges([0, 1, 2.0000001])) == "3 points, 1 apart"
+
+
+def test_many_labels_far_from_0_add_up_as_one_sum_has_it() -> None:
+    """Over several chunks, the last of odd length; heights are counted from the lowest point."""
+    base = 2.0**32  # whose square has no bits left for those of a variance
+    grid = Grid.from_edges(base + np.array([90.0, 91.0, 93.5, 100.0]))
+    labels = base + np.random.default_rng(2).uniform(89, 101, 20_001)
+    moved, inside = grid.moved(labels), np.clip(labels, base + 90, base + 100)
+    at, shares = grid.neighbours(labels)
+    places = grid.points[at]
+    assert (places * shares).sum(axis=1) == pytest.approx(inside)
+    added = (shares * (places - inside[:, None]) ** 2).sum(axis=1)
+    assert moved.added == pytest.approx(added.sum())
+    assert moved.labels == labels.size
+    assert moved.between == np.count_nonzero((inside > base + 90) & (inside < base + 100))
+    assert moved.share == pytest.approx(added.mean() / (inside - base).var())
+    assert grid.outside(labels) == np.count_nonzero(inside != labels)
+    alike = Grid.from_edges([90, 95]).moved(np.full(7, 92.5))
+    assert (alike.between, alike.share) == (7, 0.0)  # no variance that anything could add to
 
 
 @pytest.mark.parametrize(

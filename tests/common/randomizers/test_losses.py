@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labelveil.common.errors import ConfigError
-from labelveil.common.randomizers.losses import ABSOLUTE, LOSS_NAMES, POISSON, SQUARED, get_loss
+from labelveil.common.randomizers.losses import (
+    ABSOLUTE,
+    LOSS_NAMES,
+    POISSON,
+    SQUARED,
+    Loss,
+    check_monotone,
+    get_loss,
+)
 
 
 @given(
@@ -49,3 +57,28 @@ def test_lookup() -> None:
     assert get_loss(lambda p, y: p * 0 + y).name == "custom"
     with pytest.raises(ConfigError, match="'cubic' must be one of squared, absolute, poisson"):
         get_loss("cubic")
+
+
+def test_a_loss_that_falls_away_is_told_where_on_either_side_of_a_label() -> None:
+    grid = np.array([0.0, 1.0, 2.5, 4.0, 7.0])
+
+    def dented(prediction: float, label: float) -> Loss:
+        """|ŷ - y|, but for one pair that costs next to nothing."""
+        return get_loss(
+            lambda made, y: np.abs(made - y) * np.where((made == prediction) & (y == label), 0.1, 1)
+        )
+
+    for prediction, label, between in (
+        (4.0, 1.0, r"2\.5 and 4"),
+        (7.0, 0.0, r"4 and 7"),
+        (1.0, 4.0, r"1 and 2\.5"),
+        (0.0, 7.0, r"0 and 1"),
+    ):
+        where = rf"the loss of label {label:g} falls away from it, between .* {between};"
+        with pytest.raises(ConfigError, match=where):
+            check_monotone(dented(prediction, label), grid)
+    for name in LOSS_NAMES:
+        check_monotone(get_loss(name), grid)
+    check_monotone(
+        get_loss(lambda made, y: np.maximum(np.abs(made - y), 1.0)), grid
+    )  # flat is fine

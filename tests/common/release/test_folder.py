@@ -17,7 +17,12 @@ from hypothesis import strategies as st
 
 from labelveil.common.errors import ReleaseError
 from labelveil.common.release.blocks import block_ranges, decode_codes, encode_codes
-from labelveil.common.release.folder import CODES_FILE, KEYS_FILE, MANIFEST_FILE
+from labelveil.common.release.folder import (
+    CODES_FILE,
+    KEYS_FILE,
+    MANIFEST_FILE,
+    release_folders,
+)
 from labelveil.common.release.heading import Heading
 from labelveil.common.release.manifest import (
     Manifest,
@@ -345,3 +350,29 @@ def test_a_file_of_rows_that_is_missing_is_named(stored: Path) -> None:
     (stored / KEYS_FILE).unlink()
     with pytest.raises(ReleaseError, match=rf"^{stored / KEYS_FILE} cannot be read: No such file"):
         read_release(stored)
+
+
+def test_a_manifest_alone_is_no_release_and_none_is_missed_without_a_line(stored: Path) -> None:
+    for file in (CODES_FILE, MANIFEST_FILE):
+        (stored / file).unlink()
+        with pytest.raises(ReleaseError, match=rf"^{stored / file} is missing; {stored} is not a"):
+            manifest_in(stored)
+    write_release(stored, DATA, KEYS, CODES)
+    with (stored / MANIFEST_FILE).open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(ReleaseError, match=rf"^{stored / MANIFEST_FILE}: .* 8,388,609 bytes"):
+        manifest_in(stored)
+
+
+def test_releases_are_found_in_a_data_set_a_folder_of_them_and_a_store(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    written = [store / "releases" / "visits" / epoch for epoch in ("2024-02", "2024-01")]
+    written.append(store / "releases" / "clicks" / "2024-01")
+    for folder in (*written, store / "releases" / "visits" / ".2024-03"):
+        folder.mkdir(parents=True)
+        (folder / MANIFEST_FILE).touch()
+    assert release_folders(store) == release_folders(store / "releases") == sorted(written)
+    assert release_folders(store / "releases" / "visits") == sorted(written[:2])
+    assert release_folders(written[0]) == []
+    (store / "releases" / "clicks" / "empty").mkdir()
+    assert release_folders(store / "releases" / "clicks" / "empty") == []

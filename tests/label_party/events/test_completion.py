@@ -20,7 +20,7 @@ from labelveil.label_party.events.epoch import Rows
 from labelveil.label_party.events.steps import Events, Sizes, Sources, Table, Work
 from labelveil.label_party.events.tally import Duplicates
 from labelveil.label_party.events.tasks import Slice, SubmittedRows
-from labelveil.label_party.sources.anomalies import NOTHING
+from labelveil.label_party.sources.anomalies import NOTHING, Anomaly, anomaly
 from labelveil.label_party.sources.tables import KEY, LABEL, PLACE, USER
 
 SECRET = bytes(range(32))
@@ -212,3 +212,29 @@ def test_a_submitted_population_keeps_its_order(tmp_path: Path) -> None:
     by_file = complete(given, population(names), missing=-1.0)
     assert not by_file.submitted
     assert by_key(by_file, names) == dict(zip(names, done.labels(0).tolist(), strict=True))
+
+
+def test_what_is_odd_about_either_source_is_counted_whole() -> None:
+    """What was found when it was copied, and in each of its slices; no row of it is lost."""
+    keys = [f"k{n}" for n in range(6)]
+    rows = labels([(key, 1.0) for key in keys]).with_row_index(PLACE, 1)
+
+    def table(frame: pl.DataFrame, first: int, *labels: str) -> Table:
+        wanted = Rows(Path("read"), KEY, labels)
+        halves = [frame[:3], frame[3:]]
+        slices = [
+            Slice(wanted, loaded=(half, anomaly("label", "odd", (first + n,), 1)))
+            for n, half in enumerate(halves)
+        ]
+        copied = anomaly("label", "odd", (first + 2,), 1) + anomaly("day", "no date", (first,), 1)
+        return Table(tuple(slices), frame.height, slices[0].types, copied)
+
+    sources = Sources(table(rows, 10, LABEL), table(population(keys), 20), None)
+    rules = Rules((0.0,), ((-1e9, 1e9),), "missing")
+    tally = steps.complete(sources, Work.in_memory(SECRET), rules, None).tally
+    for first, found in ((10, tally.odd), (20, tally.odd_population)):
+        assert [*found] == [
+            Anomaly("day", "no date", 1, (first,)),
+            Anomaly("label", "odd", 3, (first, first + 1, first + 2)),
+        ]
+    assert (tally.rows, tally.label_rows) == (6, 6)

@@ -146,3 +146,45 @@ def test_a_tally_is_written_with_its_oddities_as_lists() -> None:
     entry = {"column": "label", "reason": "is no number", "count": 2, "places": [4, 7]}
     assert tally.to_json() == written
     assert (written["odd"], written["odd_population"]) == ([entry], [])
+
+
+def test_what_is_odd_about_either_source_is_said_first_and_of_which_one() -> None:
+    odd = replace(
+        usual({"outside": 6}),
+        odd=anomaly("amount", "is no number", (7, 4), 2) + anomaly("day", "no date", (9,), 1),
+        odd_population=anomaly("user", "no user", (3,), 1),
+    )
+    first, second, third, last = warnings_of(odd, NAMES)
+    assert first == "labels, column 'amount': is no number: 2 (at 4, 7)"
+    assert second == "labels, column 'day': no date: 1 (at 9)"
+    assert third == "population, column 'user': no user: 1 (at 3)"
+    assert "6 of 100 labels" in last
+
+
+def test_keys_beyond_the_population_are_usual_in_rounds() -> None:
+    """A round is about some of the events; the labels' own rows are checked all the same."""
+    beyond = usual({"left_out": 101, "label_rows": 1000, "most_rows": 51})
+    assert len(warnings_of(beyond, NAMES)) == 2
+    (line,) = warnings_of(beyond, NAMES, in_rounds=True)
+    assert "51 of 1,000 rows of labels (5.10%) have one and the same key" in line
+    fewer = usual({"left_out": 101, "label_rows": 1000, "most_rows": 50})
+    assert warnings_of(fewer, NAMES, in_rounds=True) == []
+
+
+def test_strata_that_give_a_label_away_are_told_with_its_name() -> None:
+    shares = [0.9, 0.904]
+    events = SimpleNamespace(
+        tally=replace(USUAL, labels=USUAL.labels * 2),
+        moved=lambda grids: [RoundingEffect()] * 2,
+        explained=lambda strata: shares if strata == "strata" else [],
+    )
+    grids = [Grid.from_step(0, 1, 0.2)] * 2
+    names = {"amount": 0, "returned": 1}
+    plan = SimpleNamespace(grids=grids, strata="strata")
+    (line,) = Intention((), events, names, plan).warnings()
+    assert line == (
+        "label 'returned': the strata tell 90% of its variance, and both parties know them: is"
+        " their column made from labels?"
+    )
+    plan = SimpleNamespace(grids=grids, strata=None)
+    assert Intention((), events, names, plan).warnings() == []

@@ -105,6 +105,7 @@ REFUSED: list[tuple[dict[str, Any], np.ndarray, str]] = [
     ({"data_set": ""}, np.zeros(EVENTS), "INVALID_ARGUMENT"),
     ({"epoch": "9"}, np.zeros(EVENTS), "NOT_FOUND"),
     ({"manifest_sha256": bytes(32)}, np.zeros(EVENTS), "FAILED_PRECONDITION"),
+    ({"manifest_sha256": b""}, np.zeros(EVENTS), "FAILED_PRECONDITION"),
     ({"loss_name": "absolute gain"}, np.zeros(EVENTS), "FAILED_PRECONDITION"),
     ({"loss_name": "squared"}, np.zeros(EVENTS), "FAILED_PRECONDITION"),
     ({"label": "other"}, np.zeros(EVENTS), "INVALID_ARGUMENT"),

@@ -50,9 +50,9 @@ def test_it_is_paid_for_once_and_goes_on_where_it_was(party: Party) -> None:
         truth = 450.0  # 100 labels from 0 to 9, and 100 missing ones
         assert abs(session.run(HIT) - truth) < 2_000
         assert session.run(MISS) == 0
-        assert session.hits == 1
+        assert (session.hits, session.calls) == (1, 2)
     with open_session(config, "sums", TERMS) as session:
-        assert session.hits == 1
+        assert (session.hits, session.calls) == (1, 1)  # of misses nothing is kept
         session.run(HIT)
         session.run(HIT)
         with pytest.raises(BudgetError, match="halted after 3 hits"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -171,6 +172,30 @@ def test_a_watch_once_names_the_first_that_is_refused(
     assert str(refused.value) == "epoch '2': first"
     outcomes["2"] = "two"
     assert watch.release_new(party.config(), lambda outcome: None) == 3
+
+
+def test_a_watch_once_releases_as_it_was_told_and_ends_between_epochs(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+    looks(party, monkeypatch, dict.fromkeys("123", "released"))
+    monkeypatch.setattr(
+        watch, "_release", lambda config, store, *how: told.append((config.data.epoch, *how))
+    )
+    stop, reported = threading.Event(), list[object]()
+
+    def report(outcome: object) -> None:
+        reported.append(outcome)
+        if len(reported) == 2:
+            stop.set()
+
+    def confirm(intention: object) -> None: ...
+
+    config = party.config()
+    assert watch.release_new(config, report, quiet=True, stop=stop, confirm=confirm) == 2
+    assert told == [("1", True, confirm), ("2", True, confirm)]
+    assert watch.release_new(config, reported.append) == 3
+    assert told[2:] == [(epoch, False, watch.go_on) for epoch in "123"]
 
 
 def test_an_operator_is_told_of_a_refusal_once_and_again_when_it_changes(

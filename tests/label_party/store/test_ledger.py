@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
+from labelveil.common import sole
 from labelveil.common.errors import BudgetError, LabelveilError, PrivacyError
 from labelveil.common.guarantees import (
     ApproximateDP,
@@ -80,6 +82,38 @@ def test_a_reservation_counts_until_it_is_abandoned(path: Path) -> None:
         assert ledger.spent("d", pure(1)) is None
         with pytest.raises(LedgerError, match="not open"):
             ledger.commit(charge, DIGEST, 10)
+
+
+def test_a_fork_neither_reads_nor_writes_through_a_ledger_it_took_along(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closing such a connection drops the locks of who made it: SQLite's file may be damaged."""
+    with Ledger(path) as ledger:
+        spend(ledger, "1", "0.1")
+        (charge,) = ledger.charges()
+        uses: list[Callable[[], object]] = [
+            *(ledger.charges, ledger.reservations, ledger.releases, ledger.withdrawals),
+            *(ledger.restores, ledger.accounts, ledger.separations, ledger.coverage),
+            *(ledger.identity, ledger.last_change, ledger.fingerprint_secret, ledger.settle),
+            lambda: ledger.find("d", "1", LABELS),
+            lambda: ledger.answers(charge),
+            lambda: ledger.closed(charge),
+            lambda: ledger.cap("d"),
+            lambda: ledger.spent("d", pure(1)),
+            lambda: ledger.left("d", pure(1)),
+            lambda: ledger.backup(path.with_name("copy")),
+            lambda: spend(ledger, "2", "0.1"),
+        ]
+        for use in uses[:-1]:
+            use()
+        path.with_name("copy").unlink()
+        with monkeypatch.context() as patch:
+            patch.setattr(sole, "_forks", sole._forks + 1)
+            for use in uses:
+                with pytest.raises(PrivacyError, match="this Ledger was made before a fork"):
+                    use()
+        assert not path.with_name("copy").exists()
+        assert ledger.charges() == [charge]
 
 
 def test_what_is_committed_stays(path: Path) -> None:

@@ -37,6 +37,18 @@ def test_either_answer_has_chances_within_the_ratio_whatever_the_gradient(
     assert found[strange.index(math.nan) * len(strange)] == 1 << 63
 
 
+def test_what_has_no_norm_is_on_neither_side() -> None:
+    made = RandomDirections(Fraction(2), 2, seeded_entropy(1))
+    strange = [[1e200, 0.3], [-1e308, 1.0], [math.inf, 1.0], [0.2, -math.inf], [math.nan, 0.1]]
+    gradients = np.array([*strange, [1e150, 0.0], [0.0, 0.0]])  # the last two have one
+    for direction, side in (([1.0, 0.0], 1), ([-0.6, 0.8], -1)):
+        found = made.thresholds(gradients, np.tile(direction, (len(gradients), 1)))
+        *neither, long, short = (int(one) - (1 << 63) for one in found)
+        assert neither == [0] * len(strange)
+        assert abs(long - side * ((1 << 63) - made.least)) < 2048
+        assert short == 0
+
+
 def _bias(reports: Floats, gradient: Floats) -> Floats:
     return np.asarray(
         (reports.mean(axis=0) - gradient) / (reports.std(axis=0) / math.sqrt(len(reports)))

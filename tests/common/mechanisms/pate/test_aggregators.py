@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import PrivacyError
+from labelveil.common.exact.noise import discrete_gaussian
 from labelveil.common.guarantees import Adjacency, epsilon_at
 from labelveil.common.mechanisms.interactive import Boundary, ExponentialMechanism, Session
 from labelveil.common.mechanisms.pate import (
@@ -163,6 +164,30 @@ def test_votes_that_turn_cost_more_than_votes_that_vanish() -> None:
         pair = [law(vote, counts) for counts in moved]
         reason = laws.broken(vote.selector.rank_choice.guarantee(4), *pair)
         assert (reason is not None) == broken
+
+
+@pytest.mark.parametrize(
+    ("vote", "grain"),
+    [
+        (FullVote(variance=Fraction(9, 4)), 1),
+        (BinaryVote(variance=Fraction(9, 4)), 1),
+        (ClippedVote(variance=Fraction(9, 4), tau=Fraction(1), norm=Norm.L0), 1),
+        (ClippedVote(variance=Fraction(9, 4), tau=Fraction(1), norm=Norm.L1), 64),
+    ],
+)
+def test_a_label_needs_more_than_half_of_the_teachers_votes(vote: FullVote, grain: int) -> None:
+    """Noise included: half of them are not enough, and each count has noise of its own."""
+    votes = np.zeros((6, 900, 2), dtype=np.bool_)
+    for query in range(900):  # at most one vote of a teacher: no clipping changes it
+        votes[: 2 + query % 3, query, query % 2] = True
+    found = vote.draw(votes, seeded_entropy(3))
+    assert found.answered.all()
+    noise = discrete_gaussian(
+        Fraction(9, 4) * grain**2, 1800, seeded_entropy(3).source("label-noise")
+    )
+    lead = 2 * (grain * votes.sum(axis=0) + noise.reshape(900, 2)) - 6 * grain
+    assert (lead == 0).any()
+    assert np.array_equal(found.labels, lead > 0)
 
 
 def test_stable_vote_knows_none_and_all() -> None:

@@ -13,6 +13,7 @@ from labelveil.common.exact.channel import FiniteChannel, exp_lower_bound
 from labelveil.common.randomizers import build_randomizer
 from labelveil.common.randomizers.cells import Cells
 from labelveil.common.randomizers.design.conditionals import (
+    _basis,
     effective_rows,
     joint_conditionals,
     plausible_conditionals,
@@ -110,6 +111,29 @@ def test_features_explain_the_share_asked_for_on_average_over_the_labels() -> No
         variance = prior @ (values - prior @ values) ** 2
         shares.append(np.var(family.distributions @ values) / variance)
     assert np.mean(shares) == pytest.approx(0.25, rel=1e-3)
+
+
+def test_tilts_halve_with_their_order_and_pairs_are_as_large_as_second_ones() -> None:
+    """Of laws that lie around the prior, by regression of their logarithms on the tilts."""
+    cells = Cells((BINARY, Grid.from_edges([0.0, 1.0, 3.0, 8.0]), Grid.from_edges([1.0, 2.0, 5.0])))
+    prior = correlated(cells)
+    family = joint_conditionals(cells, prior, [SQUARED] * 3, 0.2)[0]
+    basis, shape = _basis(cells, prior)
+    assert shape.tolist() == [1, 1, 0.5, 0.25, 1, 0.5, 0.5, 0.5, 0.5]
+    at = cells.indices(np.arange(len(cells)))
+    for place, (first, second) in zip((6, 7, 8), ((0, 1), (0, 4), (1, 4)), strict=True):
+        assert basis[:, place] == pytest.approx(basis[:, first] * basis[:, second])
+    for j, columns in enumerate(([0], [1, 2, 3], [4, 5])):  # each label's are its own, orthonormal
+        own = cells.marginal(prior, j)
+        for column in columns:
+            values = [set(basis[at[:, j] == i, column].round(9)) for i in range(own.size)]
+            assert max(map(len, values)) == 1
+        together = basis[:, columns].T @ (prior[:, None] * basis[:, columns])
+        assert together == pytest.approx(np.eye(len(columns)), abs=1e-6)
+    ones = np.ones((len(cells), 1))
+    away = np.log(family.distributions / prior).T
+    sizes = np.linalg.lstsq(np.hstack([ones, basis]), away, rcond=None)[0][1:].std(axis=1)
+    assert sizes / sizes[0] == pytest.approx(shape, rel=0.2)
 
 
 def test_a_targets_gradient_is_that_of_its_own_mean() -> None:

@@ -18,7 +18,11 @@ from labelveil.common.randomizers.design.conditionals import (
     plausible_conditionals,
 )
 from labelveil.common.randomizers.design.optimal_design import (
+    THRESHOLD_SHARES,
+    Design,
+    _within,
     identifying_design,
+    largest_share,
     optimal_design,
     uniform_thresholds,
 )
@@ -299,3 +303,44 @@ def test_any_small_noisy_prior_gives_a_channel(epsilon: float, seed: int) -> Non
         built = build_randomizer("auto", labels=range(k), prior=weights, epsilon=epsilon, rows=6)
         assert built.channel.ratio <= exp_lower_bound(epsilon)
         assert built.channel.epsilon > 0.999 * epsilon
+
+
+def test_thresholds_get_the_largest_share_that_is_affordable_or_the_last_whatever_it_costs() -> (
+    None
+):
+    def shares(
+        *errors: float, least: float = 0.2, nothing: float = 1.0
+    ) -> tuple[float, list[float]]:
+        asked: list[float] = []
+
+        def design(share: float, most: float) -> Design:
+            asked.append(most)
+            error = errors[THRESHOLD_SHARES.index(share)]
+            return Design(np.ones((2, 2)), error, share, np.ones(1))
+
+        made, share = largest_share(design, least, nothing)
+        assert made.gap == share  # it is the design of this share
+        return share, asked
+
+    just, more = 0.2 + 0.01 - 1e-9, 0.2 + 0.01 + 1e-9  # a twentieth of what is lost to noise
+    assert shares(just, more, more, more, more)[0] == 0.3
+    assert shares(more, more, just, more, just)[0] == 0.1
+    share, asked = shares(*[9.0] * 5)
+    assert share == 0.02
+    assert asked[:4] == pytest.approx([0.21] * 4, rel=1e-4)
+    assert min(asked[:4]) > 0.21
+    assert asked[4] == np.inf
+    # where little is gained over no label at all, that is what a share may not cost much of
+    assert shares(0.2 + 0.0049, *[9.0] * 4, nothing=0.3)[0] == 0.3
+    assert shares(0.2 + 0.0051, *[9.0] * 4, nothing=0.3)[0] == 0.02
+
+
+def test_what_a_solver_broke_is_mended_by_as_little_as_it_takes() -> None:
+    exact = np.array([[0.5, 0.3, 0.2], [0.25, 0.45, 0.3], [0.25, 0.375, 0.375]])
+    for passed in (0.0, 1e-8, 1e-3):
+        broken = exact * [[1 + passed, 1, 1], [1, 1, 1], [1 - passed, 1, 1 + passed]]
+        mended = _within(3 * broken, 2.0)
+        assert mended.sum(axis=1) == pytest.approx(np.ones(3))
+        assert (mended.max(axis=0) / mended.min(axis=0)).max() <= 2 * (1 - 1e-10)
+        assert np.abs(mended - exact).max() <= 4 * passed + 1e-8
+    assert np.array_equal(_within(exact, 2.1), exact)

@@ -11,6 +11,9 @@ import labelveil as lv
 from labelveil.common.arrays import Floats
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.randomizers.cells import Cells, Group
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message import known_labels
 from labelveil.common.randomizers.message.known_labels import KnownLabels
 from labelveil.common.randomizers.message.plan import plan_message
 from labelveil.common.randomizers.message.private_labels import randomize
@@ -125,3 +128,34 @@ def test_what_cannot_be_a_prior_is_refused() -> None:
     refused(DataError, "without any value", prior={})
     refused(ConfigError, "nothing|no prior to correct", correct_prior=True)
     refused(ConfigError, "have it corrected", prior=RIGHT, strata=["a", "b"] * (LABELS.size // 2))
+
+
+def test_a_prior_of_several_labels_is_split_between_the_cells_around_each_value(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By hand, of labels in another order than they are known in, some outside, in chunks of 2."""
+    monkeypatch.setattr(known_labels, "_VALUES_AT_ONCE", 2)
+    values = np.array([[0.0, 5.0], [3.0, -1.0], [1.5, 2.0], [9.0, 4.0], [2.0, 1.0]])
+    known = KnownLabels((2, 0), values, np.array([1.0, 0.0, 2.0, 3.0, 4.0]))
+    first, third = Grid.from_edges([0.0, 4.0]), Grid.from_edges([0.0, 2.0, 3.0])
+    found = known.over(Group((0, 2), Cells((first, third)))).reshape(2, 3)
+    exact = np.zeros((2, 3))
+    exact[1, 0] += 1  # 5, outside, counts as 4; the third label is 0
+    exact[0] += 2 * 0.5 * np.array([0.25, 0.75, 0])
+    exact[1] += 2 * 0.5 * np.array([0.25, 0.75, 0])
+    exact[1, 2] += 3
+    exact[0, 1] += 4 * 0.75
+    exact[1, 1] += 4 * 0.25
+    assert found == pytest.approx(exact / 10)
+    assert known.over(Group((0,), Cells((first,)))) == pytest.approx(exact.sum(axis=1) / 10)
+    assert known.over(Group((2,), Cells((third,)))) == pytest.approx(exact.sum(axis=0) / 10)
+
+
+def test_a_digest_is_of_values_with_their_weights_in_any_order() -> None:
+    values, weights = np.array([[1.0, 2.0], [1.0, 3.0], [0.0, 3.0]]), np.array([1.0, 2.0, 0.5])
+    digest = KnownLabels((0, 1), values, weights).digest
+    order = [1, 2, 0]
+    assert KnownLabels((0, 1), values[order], weights[order]).digest == digest
+    others = [(values, weights[order]), (values[:, ::-1], weights), (values[:2], weights[:2])]
+    others.append((values, weights * 2))
+    assert digest not in {KnownLabels((0, 1), *each).digest for each in others}

@@ -6,19 +6,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 
 from labelveil.common.arrays import Floats
 from labelveil.common.entropy import seeded_entropy
-from labelveil.common.errors import ConfigError, PrivacyError
+from labelveil.common.errors import ConfigError, DataError, PrivacyError
 from labelveil.common.exact.channel import exp_lower_bound
 from labelveil.common.guarantees import PureDP
+from labelveil.common.randomizers import build_randomizer
 from labelveil.common.randomizers.cells import Cells
 from labelveil.common.randomizers.design.joint import JOINT, Targets
 from labelveil.common.randomizers.design.optimal_design import decoding_values
 from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message import private_labels
 from labelveil.common.randomizers.message.division import (
     at_knots,
     cell_grids,
@@ -27,7 +30,11 @@ from labelveil.common.randomizers.message.division import (
     own_channels,
 )
 from labelveil.common.randomizers.message.plan import plan_message
-from labelveil.common.randomizers.message.private_labels import PrivateEvents, randomize
+from labelveil.common.randomizers.message.private_labels import (
+    PrivateEvents,
+    randomize,
+    randomize_events,
+)
 from labelveil.common.randomizers.message.terms import Division, LabelTerms
 from tests.effort import one_in
 from tests.statistics import mean_fits
@@ -178,6 +185,9 @@ def test_what_has_no_joint_channel_is_split_or_refused() -> None:
     assert made.codebook.outputs <= 65_536
     with pytest.raises(ConfigError, match="division = 'split'"):
         sent(labels, amounts, 1.0, 0, "joint")
+    given = [replace(amounts[0], grid=Grid.from_count(0, 900.5, 51)), *amounts[1:]]
+    with pytest.raises(ConfigError, match="51 × 8 × 8 = 3,264 cells must be at most 400"):
+        sent(labels, given, 1.0, 0, "joint")
     with pytest.raises(ConfigError, match="'a' is there twice"):
         sent(labels, [AMOUNT, amounts[0], amounts[0]], 1.0, 0)
     with pytest.raises(ConfigError, match="9 labels"):
@@ -207,3 +217,75 @@ def test_a_record_gets_the_largest_float_within_its_share() -> None:
         (share,), ((group, budget),) = plan.channels, plan.budgets
         assert group == share.group
         assert Fraction(budget) <= share.epsilon / records < Fraction(np.nextafter(budget, 9))
+
+
+@pytest.mark.parametrize(
+    ("name", "loss", "options", "explained"),
+    [
+        ("rr-on-bins", "absolute", {}, None),
+        ("rr-on-bins", "poisson", {"outputs": [0.5, 9.0]}, None),
+        ("auto", "absolute", {}, None),
+        ("auto", "squared", {}, 0.7),
+    ],
+)
+def test_all_that_is_said_of_a_label_reaches_its_channel(
+    name: str, loss: str, options: dict[str, Any], explained: float | None
+) -> None:
+    grid, rows = Grid.from_edges([0.0, 1.0, 2.0, 4.0, 7.0, 12.0]), 700
+    terms = LabelTerms(
+        "y", 0, 12, grid, randomizer=name, loss=loss, options=options, explained=explained
+    )
+    plan = plan_message([terms], rows, 1.5)
+    released = plan.release([np.array([300, 150, 120, 60, 50, 20])], seeded_entropy(3))
+    ((group, built),) = plan.build(released).channels
+    if explained is not None:
+        options = {"explained": explained}
+    asked = {
+        "labels": grid.points, "prior": released.laws[group], "epsilon": plan.budgets[0][1],
+        "loss": loss, "rows": rows, **options,
+    }  # fmt: skip
+    alone = build_randomizer(name, **asked)
+    assert np.array_equal(built.channel.weights, alone.channel.weights)
+    assert np.array_equal(built.channel.outputs, alone.channel.outputs)
+    assert built.loss == alone.loss
+    usual = {name: each for name, each in asked.items() if name not in ("loss", "explained")}
+    other = build_randomizer(name, **usual).channel
+    assert not (
+        other.outputs.size == alone.channel.outputs.size
+        and np.array_equal(other.outputs, alone.channel.outputs)
+        and np.array_equal(other.weights, alone.channel.weights)
+    )
+
+
+def test_what_a_notebook_says_of_several_labels_is_what_is_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planned: list[Any] = []
+    monkeypatch.setattr(private_labels, "randomize", lambda *given: planned.append(given))
+    table = dict(zip(("returned", "amount"), events(301).T, strict=True))
+    bounds = {"returned": (0.0, 1.0), "amount": (0.0, 30.0)}
+
+    def shares(**said: Any) -> list[float]:
+        randomize_events(table, bounds, epsilon=1.5, division="split", **said)
+        labels, plan, _, strata = planned[-1]
+        assert np.array_equal(labels, np.column_stack([*table.values()]))
+        assert [label.name for label in plan.terms] == [*bounds]
+        assert strata is None
+        return [float(share.epsilon) for share in plan.channels]
+
+    even, heavy, light = shares(), shares(weights={"amount": 40}), shares(weights={"amount": 0.1})
+    assert even == shares(weights={"amount": 1.0, "returned": 1.0})
+    assert light[1] < heavy[1]
+    assert light[0] > heavy[0]
+    assert light[1] <= even[1] <= heavy[1]
+    public = np.array(["b", "a", "c"])[np.arange(301) % 3]
+    randomize_events(table, bounds, epsilon=1.5, division="joint", strata=public)
+    _, plan, _, strata = planned[-1]
+    assert [share.group.labels for share in plan.channels] == [(0, 1)]
+    assert plan.strata is not None
+    assert np.array_equal(strata, plan.strata.of_value[np.unique(public, return_inverse=True)[1]])
+    assert len({*strata.tolist()}) > 1
+    with pytest.raises(DataError, match="there is no label 'other'"):
+        randomize_events(table, {"other": (0, 1)}, epsilon=1)
+    with pytest.raises(DataError, match=r"'amount' of shape \(0,\) must be one column"):
+        randomize_events({"amount": []}, {"amount": (0, 1)}, epsilon=1)

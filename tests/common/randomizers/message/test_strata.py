@@ -17,6 +17,7 @@ from labelveil.common.randomizers.base import LABEL_STREAM
 from labelveil.common.randomizers.cells import Cells, Group
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message import division as dividing
+from labelveil.common.randomizers.message import questions as asking
 from labelveil.common.randomizers.message.plan import plan_message
 from labelveil.common.randomizers.message.private_labels import (
     PrivateEvents,
@@ -247,6 +248,79 @@ def test_several_labels_are_sent_by_channels_of_their_stratum(division: Division
         assert events[name].codes.max() < sum(
             book.for_label(name).channel.outputs.size for book in events.message.codebooks.books
         )
+
+
+def test_every_histogram_that_codes_tell_is_decoded_by_its_own_channel() -> None:
+    """Codes of all strata count; those of two labels say more about each than those of three."""
+    labels, strata = in_strata(3001)
+    rating = LabelTerms("rating", 1, 3, Grid.from_edges([1.0, 2.0, 3.0]), values=True)
+    terms = [LabelTerms("label", 0.0, 30.0, Grid.from_count(0, 30, 5)), rating, PAIR[0]]
+    all_three = np.column_stack([labels, 1 + labels // 12, labels > 20]).astype(np.float64)
+    plan = plan_message(terms, 3001, 3.0, division="split")
+    plan = plan.by_stratum(VALUES, np.bincount(strata, minlength=3))
+    events = randomize(all_three, plan, seeded_entropy(4), strata)
+    books = events.message.codebooks.books
+    assert len(books) == 2
+    for place, points in ((1, 3), (2, 2)):
+        _, told = events.message.priors[place]
+        assert told is not None
+        chances = books[0].channels[place].probabilities
+        keep, lie = chances[0, 0], chances[0, 1]
+        seen = np.zeros(points)
+        for book, first in zip(books, events.message.codebooks.starts, strict=False):
+            own = events.codes[(events.codes >= first) & (events.codes < first + book.outputs)]
+            seen += np.bincount(book.split(own - first)[:, place], minlength=points)
+        assert seen.sum() == 3001
+        assert np.abs(told.noisy_counts - (seen - 3001 * lie) / (keep - lie)).max() < 0.51
+        spread = np.sqrt(3001 * lie * (1 - lie) * points / (points - 1)) / (keep - lie)
+        assert told.decoded == pytest.approx(spread, rel=1e-9)
+
+
+def test_a_question_on_other_points_expects_the_same_means_of_each_stratum(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(asking, "_ROWS_AT_ONCE", 4)
+    strata = np.array([2, 0, 0, 2, 1, 2, 0, 0, 0, 2], dtype=np.uint8)
+    laws = np.array([[5, 0, 0, 1], [0, 3, 0, 0], [1 << 37, 1 << 37, 7 << 37, 1 << 37]])
+    question = Question(strata, Grid.from_edges([0.0, 10.0, 11.0, 30.0]), laws)
+    assert question.on(Grid.from_edges([0.0, 10.0, 11.0, 30.0])) is question
+    assert question.classes.rows == (5, 1, 4)
+    grid = Grid.from_edges([0.0, 4.0, 10.5, 30.0])
+    moved = question.on(grid)
+    assert moved.grid == grid
+    shares = moved.laws / moved.laws.sum(axis=1, keepdims=True)
+    means = laws @ question.grid.points / laws.sum(axis=1)
+    assert shares @ grid.points == pytest.approx(means, rel=1e-6)
+    assert shares[0] == pytest.approx([5 / 6, 0, 0, 1 / 6], abs=1e-8)
+    assert shares[1] == pytest.approx([0, 0.5 / 6.5, 6 / 6.5, 0], abs=1e-8)
+    terms = LabelTerms("label", 0.0, 30.0, grid)
+    assert question.plan(terms, 1.0).channels[0].group.cells.grids == (grid,)
+    asked = question.plan(LabelTerms("label", 0.0, 30.0), 1.0)
+    assert asked.channels[0].group.cells.grids == (question.grid,)
+
+
+def test_a_notebook_asks_by_the_channels_that_the_question_expects() -> None:
+    strata = np.arange(400) % 2
+    question = Question(strata, GRID, np.stack([np.arange(16) ** 2 + 1, 16 - np.arange(16)]))
+    made = randomize_labels(strata * 20.0, lower=0, upper=30, epsilon=2, question=question)
+    plan = question.plan(LabelTerms("label", 0, 30), 2.0)
+    (share,) = plan.channels
+    expected = plan.build(question.released(share.group)).codebooks.books
+    books = made.events.message.codebooks.books
+    assert len(books) == len(expected) == 2
+    for book, own in zip(books, expected, strict=True):
+        assert np.array_equal(book.channels[0].weights, own.channels[0].weights)
+    assert not np.array_equal(books[0].channels[0].outputs, books[1].channels[0].outputs)
+    rows = made.events.message.codebooks.rows_of(made.events.codes)
+    assert rows == [200, 200]
+    with pytest.raises(ConfigError, match="about 400 events, and there are 401 labels"):
+        randomize_labels(np.zeros(401), lower=0, upper=30, epsilon=2, question=question)
+
+
+def test_what_no_channel_depends_on_is_sent_alike_in_all_strata() -> None:
+    plan = plan_message([PAIR[0]], 6000, 2.0)
+    assert plan.histograms == ()
+    assert plan.by_stratum(VALUES, np.array([3000, 3000, 0])) is plan
 
 
 ADVERSARIAL = {

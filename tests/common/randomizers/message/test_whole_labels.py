@@ -74,3 +74,24 @@ def test_several_labels_keep_their_points() -> None:
 def test_equal_terms_are_one_in_a_set() -> None:
     same = [LabelTerms("y", 0, 1, options={"explained": 0.5}) for _ in range(2)]
     assert len({*same, LabelTerms("y", 0, 2)}) == 2
+
+
+def test_more_codes_than_a_byte_holds_keep_their_numbers() -> None:
+    labels = np.arange(301)[::-1]
+    made = randomize_labels(
+        labels, lower=0, upper=300, epsilon=40, values=np.arange(301),
+        randomizer="randomized-response",
+    )  # fmt: skip
+    assert made.codes.dtype == np.uint16
+    assert made.channel.outputs[made.codes].tolist() == labels.tolist()
+
+
+@pytest.mark.parametrize("bound", [np.int8(100), np.float16(100), np.float32(100), 100])
+def test_bounds_are_numbers_of_the_widest_kind(bound: float) -> None:
+    """Twice 100 is no int8, and a step of a thousandth is nothing to a float16."""
+    terms = LabelTerms("y", -bound, bound, whole=True)
+    assert {type(terms.lower), type(terms.upper)} <= {int, float}
+    assert terms.coarse_grid(300).points.tolist() == list(range(-100, 101))
+    for wrong in ("100", None, True, [1.0]):
+        with pytest.raises(ConfigError, match=r"^upper=.* must be a number"):
+            LabelTerms("y", 0, wrong)  # type: ignore[arg-type]

@@ -129,6 +129,18 @@ def test_no_set_of_labels_would_improve_it(epsilon: float) -> None:
     assert least_reduced_cost(labels, prior, boost, worse) < -1e-5 * optimum
 
 
+@pytest.mark.parametrize("epsilon", [0.05, 1.0])
+def test_the_gap_is_relative_to_what_is_lost(epsilon: float) -> None:
+    """At a small ε outputs lie far out: an absolute gap would never be as small."""
+    labels, prior = np.linspace(-1, 1, 9), np.full(9, 1 / 9)
+    solution = solve_unbiased(labels, prior, float(np.expm1(epsilon)))
+    lost = float((solution.mass * solution.weight * solution.outputs**2).sum())
+    assert lost > 2
+    assert 0 < solution.gap < 1e-9
+    apart = float((solution.mass * solution.slack).sum())
+    assert solution.gap == pytest.approx(apart / lost, rel=1e-3)
+
+
 def test_hundred_points_and_few_outputs() -> None:
     labels = np.linspace(0, 5, 100)
     prior = np.exp(-(((labels - 2) / 1.1) ** 2)) + 0.01
@@ -167,3 +179,13 @@ def test_a_step_that_no_ridge_makes_possible_ends_in_one_line() -> None:
     program = SimpleNamespace(hessian=lambda *_: -np.eye(4))
     with ending(), pytest.raises(PrivacyError, match="no step to take"):
         _Newton(cast(Any, program), nothing, nothing, nothing)
+
+
+def test_a_matrix_that_rounding_left_without_a_factor_gets_the_least_ridge_that_helps() -> None:
+    nothing = np.full(2, np.nan)
+    matrix = np.array([[1.0, 1 + 2e-13], [1 + 2e-13, 1.0]])  # its least eigenvalue is -2e-13
+    program = SimpleNamespace(hessian=lambda *_: matrix)
+    factor, lower = _Newton(cast(Any, program), nothing, nothing, nothing).factor
+    assert not lower
+    upper = np.triu(factor)
+    assert np.diag(upper.T @ upper) - 1 == pytest.approx(1e-12, rel=1e-2)

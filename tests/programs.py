@@ -1,6 +1,7 @@
 """Our programs, forked from one process that has imported all of them.
 
-Importing libraries is most of what a short command takes, and the pages type a hundred of them.
+Importing libraries is most of what a short command takes, and the pages type a hundred of them, as
+do the tests that go a long way command by command.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from labelveil.children import child_command, child_environment
+from labelveil.simulation.processes import StageFailed
 from tests.imports import import_name, modules
 
 
@@ -39,11 +41,19 @@ def run_program(module: str, arguments: Sequence[str], folder: Path, path: str) 
     return int(process.stdout.readline()), said.read_text("utf-8")
 
 
+def fork_party(module: str, arguments: Sequence[str], directory: Path, log: Path) -> None:
+    """As :func:`labelveil.simulation.processes.run_party`, without a party's own imports."""
+    code, said = run_program(module, arguments, directory, os.environ["PATH"])
+    log.write_text(said, "utf-8")
+    if code:
+        raise StageFailed(said.strip())
+
+
 @cache
 def _programs() -> subprocess.Popen[str]:
     """Start the process, which ends when this one does."""
     process = subprocess.Popen(
-        child_command(__name__), env=child_environment(),
+        child_command(__name__), env=child_environment(COLUMNS="100", NO_COLOR="1"),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     atexit.register(process.communicate)

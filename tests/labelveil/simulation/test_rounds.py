@@ -34,6 +34,8 @@ pytest.importorskip("torch", reason="the features party needs torch")
 from labelveil.feature_party.pipeline.rounds import deal
 from labelveil.feature_party.training.holdout import deal_holdout
 
+pytestmark = pytest.mark.usefixtures("forked")
+
 ROWS, MANY = 1500, 5000
 QUICK = (
     *("training.ensemble=5", "training.learner=linear", "training.checkpoint=false"),

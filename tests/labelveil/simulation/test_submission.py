@@ -129,6 +129,7 @@ def test_submit_release_and_fetch_by_hand(settings: Settings, tmp_path: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked")
 def test_a_simulation_over_a_submitted_population(settings: Settings) -> None:
     outcome = run_simulation(settings)
     assert outcome.metrics["rows"] == outcome.metrics["matched"] == ROWS

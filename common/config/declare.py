@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast, get_args, get_origin
@@ -30,6 +31,12 @@ def _kinds(annotation: Any) -> Iterator[Any]:
     yield from chain.from_iterable(map(_kinds, inner)) if inner else [annotation]
 
 
+@cache
+def _kinds_of(section: type[BaseModel], name: str) -> set[Any]:
+    """Every type that a field may be of; a command checks some hundred values."""
+    return set(_kinds(section.model_fields[name].annotation))
+
+
 class Section(BaseModel):
     """Base of every section: values are immutable; unknown keys, NaN, infinity, and numbers so
     close to 0 that their digits are gone are errors."""
@@ -39,7 +46,7 @@ class Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _is_of_its_kind(cls, value: Any, info: ValidationInfo) -> Any:
-        kinds = set(_kinds(cls.model_fields[info.field_name or ""].annotation))
+        kinds = _kinds_of(cls, info.field_name or "")
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, bool) and kinds & {int, float} and bool not in kinds:
                 raise ValueError("must be a number, and not true or false")
@@ -205,10 +212,17 @@ def sections(model: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
 
 def declared(model: type[BaseModel]) -> Iterator[Setting]:
     """Yield every option of a model and its sections, in order."""
-    for name, section in sections(model):
-        for key, field in section.model_fields.items():
-            if not _section(field):
-                yield Setting(name, key, field)
+    yield from _declared(model)
+
+
+@cache
+def _declared(model: type[BaseModel]) -> list[Setting]:
+    return [
+        Setting(name, key, field)
+        for name, section in sections(model)
+        for key, field in section.model_fields.items()
+        if not _section(field)
+    ]
 
 
 def doc(section: type[BaseModel]) -> str:

@@ -18,8 +18,8 @@ import polars as pl
 
 from labelveil.children import child_environment
 from labelveil.simulation.processes import serving
-from tests.docs.programs import run_program
 from tests.imports import ROOT
+from tests.programs import run_program
 
 MODULES = {
     "label-party": "label_party",

@@ -53,6 +53,15 @@ def small_pieces() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def larger_pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slow tests have so many rows that there are several of larger pieces, too: two hundred rows
+    at a time, they took up to twenty times as long."""
+    if request.node.get_closest_marker("slow"):
+        for name, size in PIECES.items():
+            monkeypatch.setattr(f"labelveil.feature_party.{name}", 20 * size)
+
+
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     """1,500 events at ε = 4 by randomized thresholds."""

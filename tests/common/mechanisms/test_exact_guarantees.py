@@ -20,7 +20,7 @@ from labelveil.common import mechanisms
 from labelveil.common.randomizers import build_randomizer, randomizer_names
 from tests.common.mechanisms import enumerated
 from tests.common.mechanisms.enumerated import Case
-from tests.common.mechanisms.enumeration import Law, broken, law, replace_samplers
+from tests.common.mechanisms.enumeration import LEAST, Law, broken, law, replace_samplers
 from tests.imports import ROOT
 
 ELSEWHERE = {
@@ -77,13 +77,13 @@ def test_every_mechanism_has_a_case() -> None:
     assert [name for name in named if f"def {name}(" not in tests] == []
 
 
-def _laws(case: Case) -> dict[Any, Law]:
+def _laws(case: Case, least: float) -> dict[Any, Law]:
     data = dict.fromkeys(side for pair in case.pairs for side in pair)
-    return {side: law(lambda entropy, side=side: case.draw(side, entropy)) for side in data}  # type: ignore[misc]
+    return {side: law(lambda entropy, side=side: case.draw(side, entropy), least) for side in data}  # type: ignore[misc]
 
 
-def _broken(case: Case) -> str | None:
-    laws = _laws(case)
+def _broken(case: Case, least: float = LEAST) -> str | None:
+    laws = _laws(case, least)
     for one, other in case.pairs:
         pair = laws[one], laws[other]
         found = _misses(case, *pair) if case.guarantee is None else broken(case.guarantee, *pair)
@@ -134,7 +134,8 @@ def test_what_is_guaranteed_holds_in_both_directions(
 def test_too_little_noise_is_found_out(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     enumerated.coarse(monkeypatch)
     replace_samplers(monkeypatch, thinner=case.thinner)
-    assert _broken(case) is not None
+    # what few likely choices show broken is broken: what they leave out is granted
+    assert any(_broken(case, least) is not None for least in (1e-3, LEAST))
 
 
 @pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(2)])

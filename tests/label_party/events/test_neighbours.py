@@ -282,7 +282,8 @@ def worst(party: Party, world: World, purchases: Sequence[tuple[Measure, Loss]])
     config, found = None, []
     for variant in world.variants:
         config = write(party, world, variant)
-        found.append([measure(config) for measure, _ in purchases])
+        known = {measure: measure(config) for measure in dict.fromkeys(m for m, _ in purchases)}
+        found.append([known[measure] for measure, _ in purchases])
     assert config is not None
     shares = []
     for measured, (_, loss) in zip(zip(*found, strict=True), purchases, strict=True):

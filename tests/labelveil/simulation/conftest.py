@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 from labelveil.simulation import Settings
+from tests.programs import forked_parties
 
 TABLE = pl.DataFrame(
     {
@@ -19,6 +20,13 @@ TABLE = pl.DataFrame(
         "leak": [1, 0, 1, 0],
     }
 )
+
+
+@pytest.fixture
+def forked() -> Iterator[None]:
+    """Let both parties be forked: what they import takes longer than most of what they do here."""
+    with forked_parties():
+        yield
 
 
 @pytest.fixture

@@ -23,15 +23,18 @@ from labelveil.common.release.question import read_question
 from labelveil.common.release.sums import read_sums
 from labelveil.simulation import Settings, run_simulation
 from labelveil.simulation.inputs import read_inputs
-from labelveil.simulation.processes import Party, StageFailed, run_party, serving
+from labelveil.simulation.processes import Party, StageFailed, serving
 from labelveil.simulation.workspace import Workspace, furnish
 from tests.effort import some_of
 from tests.label_party.conftest import eventually
+from tests.programs import fork_party
 
 pytest.importorskip("torch", reason="the features party needs torch")
 
 from labelveil.feature_party.pipeline.rounds import deal
 from labelveil.feature_party.training.holdout import deal_holdout
+
+pytestmark = pytest.mark.usefixtures("forked")
 
 ROWS, MANY = 1500, 5000
 QUICK = (
@@ -135,7 +138,7 @@ def run(settings: Settings, program: str, party: str, *command: str) -> str:
     sets = [part for each in QUICK for part in ("--set", each)]
     sets = sets if program == FEATURE_PROGRAM else []
     config = ["--config", f"{party}.toml"]
-    run_party(program, [*command, *sets, *config], settings.out / party, log)
+    fork_party(program, [*command, *sets, *config], settings.out / party, log)
     return log.read_text("utf-8")
 
 

@@ -242,6 +242,7 @@ def test_an_interrupted_run_leaves_nobody_behind(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked")
 def test_two_labels_have_figures_and_a_page_each(table: pl.DataFrame, tmp_path: Path) -> None:
     both = table.with_columns(high=(pl.col("y") > 6).cast(pl.Int64))
     settings = {"label": ["y:0:12", "high:0:1"], "lower": None, "upper": None}
@@ -274,6 +275,7 @@ def test_two_labels_have_figures_and_a_page_each(table: pl.DataFrame, tmp_path: 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked")
 def test_networks_on_true_labels_are_trained_beside_the_run(data: Path, tmp_path: Path) -> None:
     outcome = run_simulation(_settings(data, tmp_path))
     assert _evaluated_once(tmp_path)  # who trains them scores the run, too
@@ -289,6 +291,7 @@ def test_networks_on_true_labels_are_trained_beside_the_run(data: Path, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked")
 def test_one_line_in_a_notebook(tmp_path: Path) -> None:
     pd = pytest.importorskip("pandas")
     generator = np.random.default_rng(3)
@@ -438,6 +441,7 @@ def test_any_table_is_written_alike(table: pl.DataFrame, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked")
 def test_a_constant_label_has_no_r2() -> None:
     table = pd.DataFrame({"y": [0.1] * 400, "x": np.random.default_rng(0).normal(size=400)})
     quick = ["training.learner=linear", "training.ensemble=1", "training.checkpoint=false"]

@@ -19,8 +19,9 @@ from labelveil.feature_party.client.submission import SubmittingClient, hash_pop
 from labelveil.feature_party.config.labels_party import LabelsPartySection
 from labelveil.simulation import Settings, run_simulation
 from labelveil.simulation.inputs import read_inputs
-from labelveil.simulation.processes import StageFailed, run_party, serving
+from labelveil.simulation.processes import StageFailed, serving
 from labelveil.simulation.workspace import Workspace, furnish
+from tests.programs import fork_party
 
 pytest.importorskip("torch", reason="the features party needs torch")
 
@@ -107,11 +108,11 @@ def test_submit_release_and_fetch_by_hand(settings: Settings, tmp_path: Path) ->
         with pytest.raises(ReleaseError, match="has no release"):
             client.fetch(tmp_path / "fetched")
         with pytest.raises(StageFailed, match="no population has been submitted"):
-            run_party(LABEL_PROGRAM, ["release", *sets], theirs, log)
-        run_party(FEATURE_PROGRAM, ["submit", *connected], ours, log)
+            fork_party(LABEL_PROGRAM, ["release", *sets], theirs, log)
+        fork_party(FEATURE_PROGRAM, ["submit", *connected], ours, log)
         assert f"{ROWS} keys as the population of 'labels', epoch '1': stored;" in log.read_text()
-        run_party(LABEL_PROGRAM, ["release", *sets], theirs, log)
-        run_party(FEATURE_PROGRAM, ["fetch", *connected], ours, log)
+        fork_party(LABEL_PROGRAM, ["release", *sets], theirs, log)
+        fork_party(FEATURE_PROGRAM, ["fetch", *connected], ours, log)
         secret = read_secret(files.join_secret)
         population = hash_population(inputs.features["id"], secret)
         assert client.submit(population) == "released already"
@@ -128,6 +129,7 @@ def test_submit_release_and_fetch_by_hand(settings: Settings, tmp_path: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked")
 def test_a_simulation_over_a_submitted_population(settings: Settings) -> None:
     outcome = run_simulation(settings)
     assert outcome.metrics["rows"] == outcome.metrics["matched"] == ROWS

@@ -54,6 +54,7 @@ def settings_of(events: Path, **changes: Any) -> Settings:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked")
 def test_sums_teach_a_model_that_true_labels_score(events: Path, run_command: RunCommand) -> None:
     files = ["--labels", events / "labels.parquet", "--features", events / "features.parquet"]
     given = ["--key", "id", "--label", "y", "--lower", 0, "--upper", 100, "--missing", 50]
@@ -99,6 +100,7 @@ def test_sums_teach_a_model_that_true_labels_score(events: Path, run_command: Ru
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked")
 def test_what_is_held_out_is_asked_nothing_and_all_else_once(events: Path) -> None:
     given = read_inputs(settings_of(events)).truth
     pl.DataFrame({"id": given["key"], "y": given["label"]}).write_parquet(events / "labels.parquet")

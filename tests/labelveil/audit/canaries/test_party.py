@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from labelveil.audit.attacks import implementation
+from labelveil.audit.canaries import worlds
 from labelveil.audit.canaries.endpoint import (
     REQUESTS,
     SERVED,
@@ -50,6 +51,7 @@ from tests.labelveil.audit.conftest import (
     without_power,
 )
 from tests.labelveil.audit.twins import samplers as twins
+from tests.programs import fork_party
 
 
 @cache
@@ -221,7 +223,8 @@ def test_help_has_examples(command: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_real_labels_party() -> None:
+def test_the_real_labels_party(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worlds, "run_party", fork_party)
     plan = CanarySettings(rows=4000, randomizer="randomized-thresholds")
     steps: list[str] = []
     audit = audit_party(None, plan, steps.append)

@@ -124,6 +124,23 @@ class SumRows:
             noise=answer.deviations**2,
         )
 
+    def select(self, groups: Indices) -> SumRows:
+        """Those of some groups, (g,) of ascending numbers, which are counted anew."""
+        place = np.full(self.sums.size, -1, dtype=np.int64)
+        place[groups] = np.arange(groups.size)
+        numbers = place[self.groups]
+        (events,) = np.nonzero(numbers >= 0)
+        return SumRows(
+            rows=self.rows[events],
+            groups=numbers[events],
+            offsets=self.offsets[events],
+            widths=self.widths[events],
+            open_ended=self.open_ended[events],
+            weights=self.weights[events],
+            sums=self.sums[groups],
+            noise=self.noise[groups],
+        )
+
     def moments(self, predictions: Floats, deviation: float) -> tuple[Floats, Floats, Floats]:
         """Mean, variance and slope of each (m,) event's part, given the predictions of all rows."""
         means = predictions[self.rows] - self.offsets

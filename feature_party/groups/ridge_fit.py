@@ -38,6 +38,9 @@ _RATE = 0.1
 _EVENTS, _CELLS = 40_000, 2_000_000
 """Events by which scales are learned, and their numbers in all columns, at most; about as many of
 each group. Coefficients take all."""
+_SUMS = 2_500
+"""Sums by which scales are learned, at most: what a step costs grows with their number, and so
+many tell scales as well. Coefficients take all."""
 _CODES = 10_000
 """Codes by which scales are learned; coefficients take all."""
 _ROWS_AT_ONCE = 1 << 16
@@ -97,7 +100,9 @@ class RidgeFit:
     ) -> None:
         draw = torch.Generator().manual_seed(seed)
         count = inputs.shape[1]
-        self.data, self.range = data, upper - lower
+        self.all_sums = self.data = data
+        self.few_sums, self.places = data, np.arange(data.sums.size)
+        self.range = upper - lower
         self.inputs = torch.as_tensor(inputs, dtype=torch.float32)
         kept = torch.rand(count, FEATURES, generator=draw) < along
         kept |= ~kept.any(dim=0)  # a wave along no column would be a constant
@@ -115,6 +120,10 @@ class RidgeFit:
         self.first_predictions = np.full(len(inputs), np.nan)
         self.first_predictions[data.rows] = data.offsets
         self.far: Floats | None = None  # (G,) how far sums are from predicted ones
+        if data.sums.size > _SUMS:
+            some = torch.randperm(data.sums.size, generator=draw)[:_SUMS]
+            self.places = np.sort(some.numpy())
+            self.few_sums = data.select(self.places)
         self.codes = codes
         self.all_codes = self.few_codes = torch.arange(0 if codes is None else codes.rows.size)
         if codes is not None:
@@ -132,14 +141,16 @@ class RidgeFit:
         if constant is None:
             constant = self.constant_evidence()
         self.predictions, self.far = self.first_predictions, None
-        some = len(self._picked()) < self.data.groups.size
-        weighed = not self.data.open_ended.all()
+        some = len(self._picked()) < self.all_sums.groups.size
+        weighed = not self.all_sums.open_ended.all()
         again = some or weighed or self.codes is not None
         for steps in (STEPS, STEPS_AGAIN, 0) if again else (STEPS,):
+            self.data = self.few_sums
             picked = self._picked()
             self._linearize(picked)
             self._learn(steps, picked, after_step)
             self._learn_deviation(picked)
+            self.data = self.all_sums
             self._linearize()
             ridge = self._solved(constant, weighed)
             self.predictions = ridge.predict(self.inputs.numpy())
@@ -183,7 +194,8 @@ class RidgeFit:
         noise, more = self.data.noise / self.range**2, 0.0
         variance = self.within + noise
         if self.far is not None:
-            variance, likelier = as_normal(self.far, self.within, noise)
+            far = self.far if self.data is self.all_sums else self.far[self.places]
+            variance, likelier = as_normal(far, self.within, noise)
             more = float(likelier.sum())
         self.variance, self.sums_likelier = torch.as_tensor(variance), more
 
@@ -248,13 +260,13 @@ class RidgeFit:
 
         Group by group.
         """
-        groups = self.data.groups
+        groups = self.few_sums.groups
         order = torch.randperm(groups.size, generator=self.draw).numpy()
         by_group = order[np.argsort(groups[order], kind="stable")]
         events = max(1, min(_EVENTS, _CELLS // self.inputs.shape[1]))
         if groups.size <= events:
             return torch.as_tensor(by_group)
-        sizes = np.bincount(groups, minlength=self.data.sums.size)
+        sizes = np.bincount(groups, minlength=self.few_sums.sums.size)
         ranks = np.arange(groups.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         most = _most_of_each(sizes, events)
         return torch.as_tensor(by_group[ranks < most])

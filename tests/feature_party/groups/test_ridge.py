@@ -97,6 +97,59 @@ def test_scales_are_learned_by_some_events(unequal: tuple[np.ndarray, np.ndarray
     assert scales[0] > 3 * scales[1:].max()
 
 
+def test_some_sums_keep_all_that_belongs_to_them() -> None:
+    rng = np.random.default_rng(4)
+    events, count = 60, 9
+    groups = np.append(np.arange(count), rng.integers(0, count, events - count))
+    facts = [rng.normal(size=events) for _ in range(3)]
+    data = SumRows(
+        *(rng.permutation(100)[:events], groups, facts[0], facts[1], facts[0] > 0, facts[2]),
+        *(rng.normal(size=count), rng.normal(size=count)),
+    )
+    chosen = np.array([1, 2, 5, 8])
+    some = data.select(chosen)
+    within = np.isin(groups, chosen)
+    assert chosen[some.groups].tolist() == groups[within].tolist()
+    assert (some.sums.tolist(), some.noise.tolist()) == (
+        data.sums[chosen].tolist(), data.noise[chosen].tolist()
+    )  # fmt: skip
+    for name in ("rows", "offsets", "widths", "open_ended", "weights"):
+        assert np.array_equal(getattr(some, name), getattr(data, name)[within])
+    assert np.allclose(some.by_group(some.weights), data.by_group(data.weights)[chosen])
+
+
+def test_scales_are_learned_by_some_sums_and_coefficients_by_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a step costs is bounded; of 40 sums out of 400 scales are found, and no more is known
+    of coefficients than all of them tell."""
+    monkeypatch.setattr(ridges, "_SUMS", 40)
+    for name, steps in (("STEPS", 15), ("STEPS_AGAIN", 3), ("FEATURES", 40)):
+        monkeypatch.setattr(ridges, name, steps)
+    rng = np.random.default_rng(6)
+    rows = 1200
+    inputs = rng.uniform(-2, 2, size=(rows, 3))
+    groups = np.argsort(np.argsort(inputs[:, 0])) * 400 // rows
+    truth = 5 + 2 * np.sin(2 * inputs[:, 0])
+    clipped = {"offsets": np.full(rows, 5.0), "widths": np.full(rows, 2.5)}
+    data = replace(rows_of(groups, truth - 5), open_ended=truth < 6, **clipped)
+    fit = RidgeFit(inputs, data, 0, 10, 0)
+    assert (fit.few_sums.sums.size, fit.data.sums.size) == (40, 400)
+    seen, falling = set[int](), fit._falling
+
+    def count(sums: torch.Tensor, coded: list[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
+        seen.add(len(sums))
+        return falling(sums, coded)
+
+    monkeypatch.setattr(fit, "_falling", count)
+    ridge = fit.run()
+    assert seen == {40}
+    assert fit.far is not None
+    assert fit.far.size == 400
+    assert ridge.scales[0] > 3 * ridge.scales[1:].max()
+    assert np.mean((ridge.predict(inputs) - truth) ** 2) < 0.05 * truth.var()
+
+
 @pytest.mark.slow
 def test_what_columns_do_one_by_one_takes_few_sums_to_learn() -> None:
     rng = np.random.default_rng(2)

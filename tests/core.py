@@ -1,15 +1,25 @@
 """The part that matters: what the main commands need, with the options left out.
 
 ``python -m tests.core`` prints it by room, with the lines, and every door: a module of the core
-that imports an option outside the places where most are wired.
+that imports an option outside the places where most are wired. It also runs a job with its
+defaults, and prints what either party's commands loaded for it, options and all.
 """
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from collections import Counter
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from tests.imports import module_graph, modules
+import numpy as np
+import polars as pl
+
+from tests.imports import house_name, module_graph, modules
 
 COMMANDS = {
     "label-party release": "label_party.commands.release",
@@ -147,6 +157,31 @@ OPTIONS = {
 }
 """Modules and packages of each option."""
 
+BY_DEFAULT = frozenset(
+    {
+        "databases and object stores",
+        "estimates of error",
+        "evaluation sessions",
+        "guarantees beside pure ε",
+        "planning",
+        "probes, metrics and status",
+        "public priors",
+        "randomizers beside the default",
+        "reflection",
+        "report",
+        "rounds",
+        "several labels",
+        "several labels parties",
+        "shards and workers",
+        "submitted populations",
+        "sums over groups",
+        "tracing",
+        "trees and linear models",
+        "watch and drift",
+    }
+)
+"""Options of which a job with its defaults loads a module; ``tests/test_core.py`` runs one."""
+
 ROOTS = (
     "label_party.commands",
     "label_party.config.sections",
@@ -228,6 +263,32 @@ def open_doors() -> dict[str, list[str]]:
     return {option: names for option, names in inside.items() if names}
 
 
+def loaded_by_default() -> dict[str, frozenset[str]]:
+    """Run a job with its defaults, a release of 600 events and a model of it, and return which of
+    our modules each party's commands loaded."""
+    rng, rows = np.random.default_rng(0), 600
+    x = rng.normal(size=rows)
+    label = np.clip(np.round(5 + 2 * x + rng.normal(size=rows)), 0, 10)
+    table = pl.DataFrame({"id": [f"e{i}" for i in range(rows)], "x": x, "y": label})
+    with TemporaryDirectory() as folder:
+        table.drop("x").write_csv(f"{folder}/labels.csv")
+        table.drop("y").write_csv(f"{folder}/features.csv")
+        command = [sys.executable, "-m", "labelveil", "simulate", "--no-nonprivate"]
+        command += ["--labels", "labels.csv", "--features", "features.csv", "--out", "out"]
+        command += ["--key", "id", "--label", "y", "--lower", "0", "--upper", "10"]
+        command += ["--epsilon", "2", "--ask", "codes", "--rounds", "1"]
+        # every Python then says on standard error what it imports: parties' goes to their logs
+        says = {**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}
+        subprocess.run(command, check=True, cwd=folder, env=says, capture_output=True)
+        logs = sorted(Path(folder, "out", "logs").glob("*.log"))
+        return {log.stem: _imported(log.read_text("utf-8")) for log in logs}
+
+
+def _imported(log: str) -> frozenset[str]:
+    names = re.findall(r"^import time: .*\| +(labelveil[\w.]*)$", log, re.MULTILINE)
+    return frozenset(map(house_name, names)) & modules().keys()
+
+
 @cache
 def lines(name: str) -> int:
     """Return how long a module is."""
@@ -246,11 +307,12 @@ def page() -> str:
         if any(rest):
             shown.append(f"| `{room}` | {' · '.join(filter(None, rest))} |")
     shown.append(f"| modules alone | {' · '.join(f'`{name}`' for name in flat)} |")
-    shown += ["", "| option | where it is | imported by |", "|---|---|---|"]
+    shown += ["", "| option | by default | where it is | imported by |", "|---|---|---|---|"]
     for option, names in doors().items():
         parts = " · ".join(f"`{part}`" for part in OPTIONS[option] if part in modules())
         by = " · ".join(f"`{name}`" for name in names)
-        shown.append(f"| {option} | {parts} | {by or 'nothing in the core'} |")
+        default = "loaded" if option in BY_DEFAULT else ""
+        shown.append(f"| {option} | {default} | {parts} | {by or 'nothing in the core'} |")
     return "\n".join(shown)
 
 
@@ -266,3 +328,9 @@ if __name__ == "__main__":
     for option, names in open_doors().items():
         left = sum(lines(name) for name in modules() if option_of(name) == option)
         print(f"{left:7,} left out: {option}, but asked for by {', '.join(names)}")
+    job = loaded_by_default()
+    for command, loaded in job.items():
+        print(f"{sum(map(lines, loaded)):7,} loaded by default: {command}")
+    everything = frozenset().union(*job.values())
+    print(f"{sum(map(lines, everything)):7,} together, in {len(everything)} modules of", end=" ")
+    print(f"{len(modules())} with {sum(map(lines, modules())):,} lines")

@@ -28,3 +28,20 @@ def test_what_an_option_alone_needs_is_left_out() -> None:
     assert not {name for name in release if core.within(name, "common.mechanisms.synthesis")}
     assert core.option_of("label_party.sources.databases") == "databases and object stores"
     assert core.option_of("label_party.sources.databases_of_others") is None
+
+
+@pytest.mark.slow
+def test_the_page_says_what_a_job_with_its_defaults_loads(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    job = core.loaded_by_default()
+    loaded = frozenset().union(*job.values())
+    with capsys.disabled():
+        print(
+            f"\na default job loads {len(loaded)} modules, {sum(map(core.lines, loaded)):,} lines"
+        )
+    assert {"label_party-release", "serve", "feature_party-run"} <= job.keys()
+    assert "label_party.release.run" in job["label_party-release"]
+    assert {option for name in loaded if (option := core.option_of(name))} == core.BY_DEFAULT
+    core_alone = core.whole() - {name for name in core.whole() if "commands" in name}
+    assert core_alone <= loaded | {"feature_party.model.prediction"}

@@ -18,11 +18,11 @@ from typer.testing import CliRunner
 from labelveil.common.arrays import Floats
 from labelveil.common.config import load_config
 from labelveil.common.config.template import commented_toml
-from labelveil.common.errors import LabelveilError
 from labelveil.common.randomizers.denoising import denoise_histogram
 from labelveil.common.release.manifest import manifest_of
 from labelveil.feature_party.commands.cli import app
 from labelveil.feature_party.config.sections import FeaturePartyConfig
+from tests.feature_party.commands.stand_ins import refusal
 from tests.feature_party.servers import Behaviour, certificates, serving
 from tests.feature_party.worlds import World, build_world
 
@@ -34,14 +34,6 @@ def invoke(*arguments: str) -> str:
     result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
-
-
-def refusal(*arguments: str) -> str:
-    """The error of a command that must fail."""
-    with pytest.raises(LabelveilError) as caught:
-        CliRunner().invoke(app, list(arguments), catch_exceptions=False)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 @pytest.fixture

@@ -616,13 +616,13 @@ def test_what_is_wrong_with_sums_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (widths.verdict, widths.bound) == (FAIL, math.inf)
 
     def refuses(found: Answered, labels: Any) -> Answered:
-        if labels[0] > 2:
-            raise ValueError("too high")
+        if labels[0] > 2:  # its words are its own, whatever they are
+            raise ValueError("too high: sums depend on labels")
         return found
 
     refused = judged(sums.sensitivity_check, refuses)
-    assert refused.verdict is FAIL
-    assert "too high (1 of the questions)" in refused.found
+    assert (refused.verdict, refused.bound) == (FAIL, 0.0)
+    assert "sums depend on labels (1 of the questions)" in refused.found
     assert "all 0 data sets" in refused.tried
 
 

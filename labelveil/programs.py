@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
@@ -51,6 +52,19 @@ def _held(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
         execute(module)
 
 
+def _interrupted_again(lost: sys.UnraisableHookArgs) -> None:
+    """Send a ^C (or SIGTERM) again that was raised where no error is taken, in a ``__del__`` or a
+    weak reference's callback: Python prints such an error, and goes on."""
+    if not issubclass(lost.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
+        return
+    number = signal.SIGINT if lost.exc_type is KeyboardInterrupt else signal.SIGTERM
+    # Not from here, where it would be lost again: this runs in the place that took no error.
+    again = threading.Timer(0.01, os.kill, (os.getpid(), number))
+    again.daemon = True
+    again.start()
+
+
 def labelveil() -> None:
     _start("labelveil.commands.cli")
 
@@ -81,6 +95,7 @@ def _start(module: str) -> None:
 
         only_tls13()
         sys.meta_path.insert(0, _Imports())
+        sys.unraisablehook = _interrupted_again
         import_module(module).main()
     except KeyboardInterrupt:  # later ones are answered by the program
         print("interrupted; nothing was done yet", file=sys.stderr)

@@ -36,6 +36,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """What was done to start a program, whose modules do nothing."""
     seen: list[str] = []
     threshold = gc.get_threshold()
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
     monkeypatch.setattr("labelveil.common.security.tls.only_tls13", lambda: seen.append("tls"))
     monkeypatch.setattr(atexit, "register", lambda function: seen.append(function.__name__))
@@ -132,6 +133,36 @@ def test_an_interruption_ends_a_wait_for_a_thread_though_polars_is_there() -> No
     command = [sys.executable, "-c", WAITING]
     done = subprocess.run(command, env=child_environment(), timeout=60, check=False)
     assert done.returncode == 7
+
+
+LOST = """
+import os, signal, time, types
+from labelveil import programs
+from labelveil.common.signals import terminated_as_interrupted
+
+class Deleted:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGNAL)
+        time.sleep(0.1)
+
+def main():
+    with terminated_as_interrupted():
+        Deleted()
+        time.sleep(30)
+
+programs.import_module = lambda name: types.SimpleNamespace(main=main)
+programs.labelveil()
+"""
+
+
+@pytest.mark.parametrize("signal", ["SIGINT", "SIGTERM"])
+def test_an_interruption_where_no_error_is_taken_is_not_lost(signal: str) -> None:
+    command = [sys.executable, "-c", LOST.replace("SIGNAL", signal)]
+    environment = child_environment()
+    done = subprocess.run(
+        command, env=environment, timeout=60, check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (130, "interrupted; nothing was done yet\n")
 
 
 def test_children_are_run_by_this_interpreter_with_its_paths(

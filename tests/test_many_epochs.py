@@ -101,6 +101,7 @@ def verdicts(audit: Audit) -> dict[str, Verdict]:
     return {check.name: check.verdict for check in audit.checks}
 
 
+@pytest.mark.slow
 def test_the_audit_follows_priors_through_the_epochs(watched: tuple[Path, list[Manifest]]) -> None:
     found = audited(watched[0])
     assert found.passed

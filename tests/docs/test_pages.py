@@ -32,6 +32,7 @@ SLOW = {
     "docs/how-to/several-labels.md",
     "docs/how-to/sums.md",
     "docs/ideas/groups.md",
+    "docs/papers/private-learning.md",
     "docs/ideas/rounds.md",
     "docs/python.md",
     "docs/tutorial.md",

@@ -133,6 +133,7 @@ def installed(programs: Path, tmp_path: Path) -> Installed:
     return Installed(programs, tmp_path)
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_our_packages_and_what_they_read(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())

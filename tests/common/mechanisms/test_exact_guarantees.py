@@ -21,6 +21,7 @@ from labelveil.common.randomizers import build_randomizer, randomizer_names
 from tests.common.mechanisms import enumerated
 from tests.common.mechanisms.enumerated import Case
 from tests.common.mechanisms.enumeration import LEAST, Law, broken, law, replace_samplers
+from tests.effort import one_in
 from tests.imports import ROOT
 
 ELSEWHERE = {
@@ -82,7 +83,7 @@ def _laws(case: Case, least: float) -> dict[Any, Law]:
     return {side: law(lambda entropy, side=side: case.draw(side, entropy), least) for side in data}  # type: ignore[misc]
 
 
-def _broken(case: Case, least: float = LEAST) -> str | None:
+def _broken(case: Case, least: float) -> str | None:
     laws = _laws(case, least)
     for one, other in case.pairs:
         pair = laws[one], laws[other]
@@ -121,13 +122,14 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize("least", one_in(2, [10 * LEAST, LEAST]))
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_guaranteed_holds_in_both_directions(
-    case: Case, monkeypatch: pytest.MonkeyPatch
+    case: Case, least: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     enumerated.coarse(monkeypatch)
     replace_samplers(monkeypatch)
-    assert _broken(case) is None
+    assert _broken(case, least) is None
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -74,6 +74,7 @@ def test_the_bound_is_what_few_released_labels_surpass() -> None:
         PairedGain.of_prior(np.array([0.0, 1.0]), np.array([1.0, 0.0]), "absolute")
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_noise_is_discrete_laplace_of_the_stated_scale() -> None:
     gain = PairedGain.of_prior(np.array([0.0, 1.0]), np.array([0.5, 0.5]), "squared", 1.0)

@@ -82,6 +82,7 @@ def test_the_loss_is_within_epsilon_and_broken_noise_is_not() -> None:
     assert worst_loss(epsilon, threshold=0.2, query=0.5) > 3.0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("coarse")
 def test_answers_follow_that_law() -> None:
     mechanism = Thresholdout(Fraction(2), most=1, threshold=Fraction(0))

@@ -302,6 +302,7 @@ def test_a_key_of_another_certificate_is_told_before_anything_is_sent(
         ReleaseClient(settings, QUICK).fetch(tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_a_failed_handshake_is_one_line_on_the_screen(
     world: World, files: CertificateFiles, tmp_path: Path
 ) -> None:

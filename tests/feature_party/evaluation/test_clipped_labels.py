@@ -129,6 +129,7 @@ def test_nothing_is_clipped_where_the_whole_label_will_do() -> None:
         assert told is None
 
 
+@pytest.mark.slow
 def test_nothing_is_clipped_of_medians_or_without_a_common_unit() -> None:
     (means, labels), source = heavy_tailed(), release(0)
     problem, support = source.problem, Support.from_problem(source.problem)

@@ -53,6 +53,7 @@ def test_trees_see_edges_from_sums_alone(answer: lv.PrivateSums) -> None:
     assert np.mean((points - Y) ** 2) < 0.1 * Y.var()
 
 
+@pytest.mark.slow
 def test_a_sum_that_is_near_predictions_says_more_than_one_that_is_far_off(
     answer: lv.PrivateSums,
 ) -> None:

@@ -33,6 +33,7 @@ def test_a_number_that_many_rows_have_has_a_column_of_its_own(model: SumsModel) 
     assert np.array_equal(columns[:, 1] > 0, WORKERS > 0)
 
 
+@pytest.mark.slow
 def test_a_ridge_under_which_sums_are_likelier_by_ten_counts_e_times_as_much(
     model: SumsModel,
 ) -> None:
@@ -94,6 +95,7 @@ def test_doubts_of_a_mean_are_those_of_its_ridges(
     assert (lattice, epsilon, expected.miss) == (model.lattice, 8, mean.miss)
 
 
+@pytest.mark.slow
 def test_groups_of_no_event_whose_noise_is_nothing_are_learned_from() -> None:
     """At this ε every sum is exact, and of clipped labels: empty groups miss by nothing at all."""
     x = np.linspace(-2, 2, 200)
@@ -108,6 +110,7 @@ def test_groups_of_no_event_whose_noise_is_nothing_are_learned_from() -> None:
     assert np.mean(missed**2) < 0.2 * labels.var()
 
 
+@pytest.mark.slow
 def test_ridges_that_are_fitted_side_by_side_are_those_of_one_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

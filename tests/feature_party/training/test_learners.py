@@ -216,6 +216,7 @@ def test_what_makes_the_squared_error_least_counts_most_in_any_unit() -> None:
     assert shares[1] == 0
 
 
+@pytest.mark.slow
 def test_what_is_behind_on_a_part_of_the_rows_is_not_trained_in_full(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

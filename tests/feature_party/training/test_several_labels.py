@@ -134,6 +134,7 @@ def test_one_file_serves_all_labels(tmp_path: Path) -> None:
     assert [one.name for one in session.get_outputs()] == outputs
 
 
+@pytest.mark.slow
 def test_decoded_labels_are_a_file_each(tmp_path: Path) -> None:
     run = stages(tmp_path, "joint")
     done = CliRunner().invoke(
@@ -164,6 +165,7 @@ def test_decoded_labels_are_a_file_each(tmp_path: Path) -> None:
         assert np.corrcoef(found["target"], found[name])[0, 1] > 0.2
 
 
+@pytest.mark.slow
 def test_what_is_about_one_label_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = "labelveil.feature_party.pipeline.stages"
     monkeypatch.setattr(f"{module}.write_report", lambda page, given: page.touch())

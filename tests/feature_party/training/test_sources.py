@@ -259,6 +259,7 @@ def test_an_event_of_two_sources_is_on_one_side_of_the_holdout(
     assert both.height == SHARED
 
 
+@pytest.mark.slow
 def test_shards_hold_the_same_events_of_each_source(
     sources: Path, trained: tuple[Prepared, Model]
 ) -> None:

@@ -64,6 +64,7 @@ def invoke(command: str, *arguments: str) -> str:
     return result.output
 
 
+@pytest.mark.slow
 def test_the_labels_party_compares_the_held_out_events(party: Party, features: list[str]) -> None:
     assert party.release(privacy__epsilon=0.25, privacy__total_epsilon=60).code == 0
     offered = {

@@ -155,6 +155,7 @@ def test_all_categories_are_named_where_as_many_are_asked_for(shop: Party) -> No
     assert json.loads((shop.folder / "all.json").read_text())["k"] == 6
 
 
+@pytest.mark.slow
 def test_a_gap_that_no_counts_could_have_is_said_before_it_costs(shop: Party) -> None:
     more = ["--stable", "--set", "privacy.total_delta=1e-5", "--dry-run"]
     wide = shop.run(*arguments(*more, "--epsilon", "1"))

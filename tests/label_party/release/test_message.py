@@ -140,6 +140,7 @@ def test_clipping_happens_before_anything_random() -> None:
     assert inside.manifest.prior == outside.manifest.prior
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_noise_on_every_cell_is_discrete_laplace_of_scale_two_over_epsilon_one() -> None:
     """Pooled over cells, empty and full, of 300 builds; twins 30% off and halved are rejected."""

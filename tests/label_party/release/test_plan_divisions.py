@@ -101,6 +101,7 @@ def test_ways_over_cells_are_left_out_if_that_is_asked_for() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_one_channel_is_predicted_to_beat_one_a_label(plan: DivisionPlan) -> None:
     """Even for labels that are taken to be independent, for it asks about one of them at a time."""
     by_name = {(row.epsilon, row.division): row for row in plan.rows}
@@ -211,7 +212,7 @@ def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("division", ["joint", "split"])
+@pytest.mark.parametrize("division", one_in(2, ["joint", "split"]))
 def test_the_prior_of_a_release_is_by_names(
     orders: Path, run_cli: Callable[..., Result], division: str
 ) -> None:

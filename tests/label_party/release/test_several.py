@@ -225,7 +225,7 @@ def settings(folder: Path, **changes: Any) -> config.LabelPartyConfig:
     return config.LabelPartyConfig.model_validate({**one, "label": tables})
 
 
-@pytest.mark.parametrize("division", ["split", "joint"])
+@pytest.mark.parametrize("division", one_in(2, ["joint", "split"]))
 @pytest.mark.parametrize("unit", one_in(2, ["record", "user"]))
 def test_the_bytes_do_not_depend_on_where_they_are_made(
     events: Path, tmp_path: Path, division: str, unit: str

@@ -129,6 +129,7 @@ def test_a_clock_that_is_years_back_is_not_ready(
         assert "before the ledger's last charge of " in text
 
 
+@pytest.mark.slow
 def test_who_is_refused_is_named_and_whose_certificate_ends_is_known(
     party: Party, authority: Authority, connect: Connect, client_identity: Credentials
 ) -> None:

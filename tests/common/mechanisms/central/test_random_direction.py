@@ -56,7 +56,7 @@ def _bias(reports: Floats, gradient: Floats) -> Floats:
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("size", one_in(3, [1, 2, 7], first=2))
+@pytest.mark.parametrize("size", one_in(3, [1, 2, 7], first=1))
 @pytest.mark.parametrize("norm", one_in(3, [0.0, 0.4, 1.0], first=2))
 def test_reports_are_of_one_length_and_unbiased(size: int, norm: float) -> None:
     gradient = norm * np.arange(1, size + 1) / np.linalg.norm(np.arange(1, size + 1))

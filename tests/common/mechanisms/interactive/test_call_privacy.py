@@ -269,6 +269,7 @@ def mixed_divergence(make: type[MixedSession[Any]], budget: RenyiDP, calls: int 
     return worst
 
 
+@pytest.mark.slow
 def test_sessions_that_mix_epsilons_keep_their_budget_and_may_spend_it() -> None:
     cheap, dear = (to_renyi(hit_cost(target), (Fraction(2),)) for target in (CHEAP, DEAR))
     budget = cheap.repeat(2).compose(dear.repeat(2))

@@ -206,6 +206,7 @@ def test_a_sparse_vector_costs_its_runs_and_values() -> None:
     assert rising.above.tolist() == [True, False, True]
 
 
+@pytest.mark.slow
 def test_terms_fit_the_budget_and_one_hit_more_does_not() -> None:
     target = not_prior(F(1, 10))
     hits = most_hits(2.0, F(1, 10**6), target)

@@ -93,7 +93,7 @@ def responses(epsilon: float) -> list[tuple[Chances, Chances]]:
 
 
 @pytest.mark.parametrize("hits", one_in(3, [1, 2, 3], first=1))
-@pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(1)])
+@pytest.mark.parametrize("epsilon", one_in(2, [Fraction(1), Fraction(1, 2)]))
 def test_sessions_of_randomized_responses_keep_what_is_stated(epsilon: Fraction, hits: int) -> None:
     terms = Terms(not_prior(epsilon), hits)
     pairs = session_pairs(float(epsilon), terms)

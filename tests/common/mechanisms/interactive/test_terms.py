@@ -286,6 +286,7 @@ def test_calls_of_large_epsilon_still_have_a_guarantee() -> None:
     assert terms.approximate(DELTA).epsilon > 10
 
 
+@pytest.mark.slow
 def test_the_largest_epsilon_of_a_call_fits_and_a_larger_one_does_not() -> None:
     call = largest_call_epsilon(4, DELTA, 4, grain=32)
     assert Terms(not_prior(call), 4).approximate(DELTA).epsilon <= 4

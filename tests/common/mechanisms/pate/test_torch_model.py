@@ -10,6 +10,7 @@ import torch
 
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.mechanisms.pate.torch_model import TorchModel
+from tests.effort import one_in
 
 X = seeded_entropy(1).words("x", 0, 400).reshape(200, 2) / 2.0**63 - 1
 CLASSES = 2 * (X[:, 0] > 0) + (X[:, 1] > 0)
@@ -25,7 +26,7 @@ def weights(model: TorchModel) -> list[float]:
     return [one for part in model.module.parameters() for one in part.detach().ravel().tolist()]
 
 
-@pytest.mark.parametrize(("multi", "truth"), [(False, CLASSES), (True, SIDES)])
+@pytest.mark.parametrize(("multi", "truth"), one_in(2, [(False, CLASSES), (True, SIDES)]))
 def test_it_learns_classes_or_several_labels(multi: bool, truth: Any) -> None:
     model = made(multi_label=multi).fit(X, truth)
     assert model.width == (2 if multi else 4)

@@ -293,6 +293,7 @@ def test_whole_selectors_follow_their_laws(name: str) -> None:
     assert not outcomes_fit(seen, laws.broken_twin(shown))
 
 
+@pytest.mark.slow
 def test_exactly_k_of_replaced_votes() -> None:
     """Counts move up and down at once; what is private for users who come or go is not enough."""
     known = cache(lambda counts: fixed_law(REPLACED, counts))

@@ -79,6 +79,7 @@ def test_a_round_costs_at_most_epsilon_and_more_than_half_of_it() -> None:
     assert guarantee.adjacency == Adjacency.REPLACE_RECORD
 
 
+@pytest.mark.slow
 def test_rounds_draw_from_that_law_and_other_noise_is_seen() -> None:
     mwem, table = MWEM(QUERIES, Fraction(2), rounds=1, replays=0), np.array([4, 0, 0])
     law = round_law(mwem, table).ravel()

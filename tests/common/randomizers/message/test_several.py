@@ -176,6 +176,7 @@ def test_cells_are_few_enough_and_chosen_grids_stay() -> None:
     assert found[1] == chosen.grid
 
 
+@pytest.mark.slow
 def test_what_has_no_joint_channel_is_split_or_refused() -> None:
     amounts = [LabelTerms(name, 0, 900.5) for name in "abc"]
     assert cell_grids(amounts, 10_000, 1.0) is None

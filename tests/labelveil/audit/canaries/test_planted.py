@@ -176,6 +176,7 @@ def test_a_histogram_with_too_little_noise_is_seen(grown: Grown) -> None:
     assert "noise of the histogram" in grown.failed(exact)
 
 
+@pytest.mark.slow
 def test_users_above_their_limit_that_keep_their_labels_are_seen(tmp_path: Path) -> None:
     users = PLANTING.model_copy(update={"users": 3})
     unit = 'epsilon = 6\nunit = "user"\nuser = "user"\nmax_records_per_user = 3'

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
-import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from labelveil.common.arrays import Words
@@ -75,7 +74,6 @@ def test_two_streams_that_meet_give_a_label_away() -> None:
     assert wins(lambda: TruncatedTwin(system_entropy().key)) == GAMES
 
 
-@pytest.mark.slow
 def test_no_two_chosen_names_meet() -> None:
     assert wins(system_entropy) <= 1  # luck: one game in a hundred thousand
     entropy = system_entropy()

@@ -269,7 +269,6 @@ def test_a_missing_category_has_a_text_of_its_own() -> None:
     assert column.values(rows).tolist() == encoder.encode(rows).categories[:, 0].tolist()
 
 
-@pytest.mark.slow
 def test_no_name_of_a_column_or_a_label_is_executed(tmp_path: Path) -> None:
     """Neither by who exports, nor by who calls the program."""
     canary, generator = tmp_path / "canary", np.random.default_rng(0)

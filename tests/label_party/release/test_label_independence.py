@@ -160,7 +160,6 @@ def test_nothing_but_time_depends_on_labels(party: Party, connect: Connect, seve
         assert observe(low) == observe(high)
 
 
-@pytest.mark.slow
 def test_time_does_not_depend_on_labels(
     party: Party, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:

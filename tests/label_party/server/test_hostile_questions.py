@@ -89,7 +89,6 @@ def both(party: Party, connect: Callable[..., Client], authority: Authority) -> 
         yield served, asking, connect(served.address, issue(authority, Role.CLIENT, [OTHER]))
 
 
-@pytest.mark.slow
 def test_eight_streams_of_one_partner_leave_the_other_its_answers(
     both: tuple[Served, Client, Client], party: Party
 ) -> None:

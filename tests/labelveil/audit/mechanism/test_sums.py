@@ -114,7 +114,6 @@ def test_outputs_alone_give_a_broken_sum_away(name: str, twin: twins.Sums) -> No
     assert [check.verdict for check in checks] == [Verdict.PASS, Verdict.FAIL]
 
 
-@pytest.mark.slow
 def test_noise_that_is_a_4096th_narrower_than_stated_is_seen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

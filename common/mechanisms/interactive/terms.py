@@ -264,6 +264,7 @@ def _by_tail(terms: Terms, delta: Fraction) -> dict[str, Fraction]:
     """The least ε of each way to compose as many calls as learn something before the last hit."""
     target, least = terms.target, dict[str, Fraction]()
     call = PureDP(terms.adjacency, terms.unit, target.epsilon)
+    curve = to_renyi(call)
     counts = {
         calls_until(terms.hits, target.probability, share * float(delta) / terms.families)
         for share in _SHARES
@@ -276,7 +277,7 @@ def _by_tail(terms: Terms, delta: Fraction) -> dict[str, Fraction]:
         composed = {
             "tail, basic": call.exact_epsilon * calls,
             "tail, advanced": advanced_composition(call.exact_epsilon, calls, rest),
-            "tail, RDP": to_approximate(to_renyi(call).repeat(calls), rest).exact_epsilon,
+            "tail, RDP": to_approximate(curve.repeat(calls), rest).exact_epsilon,
         }
         if calls <= _OPTIMAL_CALLS:
             composed["tail, optimal"] = optimal_composition([call] * calls, rest).exact_epsilon

@@ -30,11 +30,12 @@ NOTHING_DONE = "nothing was done yet"
 
 @dataclass(frozen=True)
 class Command:
-    """What a program's help says of a command without importing it, and where it is."""
+    """Where a command is, and what help says of it, so that a program's imports none."""
 
     target: str  # ``module:name`` of a function, or of a :class:`typer.Typer` of commands
-    summary: str  # the first line of its docstring
+    summary: str  # its line in the program's help, and the first of its own
     epilog: str = ""  # examples, below its own help
+    details: str = ""  # below the summary in its own help
     # what ^C leaves behind, and how to go on
     kept: str = "nothing half done is left; the same command starts over"
 
@@ -44,7 +45,9 @@ class Command:
         if not isinstance(app, typer.Typer):
             function, app = app, typer.Typer(add_completion=False, rich_markup_mode=None)
             app.command(name, epilog=self.epilog)(function)
-        return _with_switches(get_command(app))
+        command = get_command(app)
+        command.help = "\n\n".join(filter(None, (self.summary, self.details)))
+        return _with_switches(command)
 
 
 def _with_switches(command: Any) -> Any:

@@ -14,6 +14,11 @@ app = program(
             "Write a commented configuration file.",
             "Examples: feature-party init; feature-party init --features clicks.parquet --key"
             " click_id --data-set conversions",
+            details=(
+                "Below [data.columns] it says what the cells of text columns are, where the "
+                "features are there. With --address it asks the labels party, once certificates "
+                "are there."
+            ),
         ),
         "doctor": Command(
             "labelveil.feature_party.commands.doctor:doctor",
@@ -26,6 +31,10 @@ app = program(
             "Examples: feature-party submit; feature-party submit --address labels.example:50051"
             " --data-set conversions --epoch 2024-06-01 --features clicks.parquet --key click_id",
             kept="submitting is harmless to repeat; run it again",
+            details=(
+                "With [rounds] it is the events of the next round, about which the model asks "
+                "that was trained on the rounds before."
+            ),
         ),
         "fetch": Command(
             "labelveil.feature_party.commands.fetch:fetch",
@@ -41,6 +50,12 @@ app = program(
             " click_id --out joined; feature-party join --set engine.workers=4; feature-party join"
             " --set engine.name=spark --set engine.master=spark://head:7077",
             kept="finished parts are kept, run it again to go on",
+            details=(
+                "train, evaluate and run then start from the shards, as long as neither release "
+                "nor features change; without this command they do the same where memory is too "
+                "small for both. [engine] says where it is computed: here, in worker processes, "
+                "or on Spark. An interrupted join goes on where it stopped."
+            ),
         ),
         "train": Command(
             "labelveil.feature_party.commands.train:train",
@@ -56,12 +71,24 @@ app = program(
             "Write code, decoded label and weight of every matched event, for any other program.",
             "Examples: feature-party labels -o labels.csv; feature-party labels --method"
             " low-variance -o labels.parquet",
+            details=(
+                "Beside it a .json file says what was sent how: the labels' grid, their released "
+                "prior and the probability of each code given each label, for a likelihood of "
+                "your own. Of several labels, or labels parties, there are two such files for "
+                "each, which end in its name."
+            ),
         ),
         "means": Command(
             "labelveil.feature_party.commands.means:means",
             "Tell mean labels by columns of the features, with intervals; no model is needed.",
             "Examples: feature-party means --by campaign; feature-party means --by campaign --by"
             " device --json; feature-party means --by arm --control no_ad",
+            details=(
+                "Each matched event's privatized label is decoded to a number that is right on "
+                "average, whatever the label is; sums of the groups are right but for their "
+                "noise. The 95% intervals hold for all groups together, and so do those of the "
+                "lifts."
+            ),
         ),
         "evaluate": Command(
             "labelveil.feature_party.commands.evaluate:evaluate",
@@ -80,6 +107,15 @@ app = program(
             "Write the model, preprocessing included, for serving elsewhere.",
             "Examples: feature-party export -o model.onnx; feature-party export --model model"
             " --features features.parquet -o served/model.pt2",
+            details=(
+                "An .onnx file takes the feature columns as they are: numbers and moments as "
+                "doubles (NaN where missing; moments in seconds since 1970-01-01 00:00), "
+                "categories as text. A .pt2 file is torch's own; the .json beside it maps "
+                "categories to numbers. Inputs are told apart by their places: which columns they "
+                "are stands in the .onnx file's metadata, or in the .json. Either is run and "
+                "compared with the model, on made-up rows and on the first of the features file, "
+                "before it gets its name."
+            ),
         ),
         "run": Command(
             "labelveil.feature_party.commands.run:run",

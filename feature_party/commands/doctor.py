@@ -25,7 +25,6 @@ _SECONDS = 15.0
 
 @options(*RELEASE_AND_FEATURES, *LABELS_PARTY)
 def doctor(config: FeaturePartyConfig, shown: Json) -> None:
-    """Check features, keys, certificates, address and release; change nothing."""
     start()
     checks: dict[str, Callable[[], str]] = {
         "features": partial(check_features, config),

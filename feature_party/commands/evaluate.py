@@ -49,7 +49,6 @@ class Compared(Section):
 def evaluate(
     config: FeaturePartyConfig, truth: TrueLabels, beside: Compared, shown: OutputOptions
 ) -> None:
-    """Estimate the model's true error from privatized labels of held-out events."""
     start({"--metrics": config.output.metrics, "--report": config.output.report})
     if beside.nonprivate and beside.nonprivate_metrics:
         raise ConfigError("--nonprivate trains what --nonprivate-metrics names; give one of them")

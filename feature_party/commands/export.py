@@ -23,15 +23,6 @@ class ExportOptions(Section):
 
 @options("output.model", "data.features", "output.source")
 def export(config: FeaturePartyConfig, wanted: ExportOptions, shown: Json) -> None:
-    """Write the model, preprocessing included, for serving elsewhere.
-
-    An .onnx file takes the feature columns as they are: numbers and moments as doubles (NaN where
-    missing; moments in seconds since 1970-01-01 00:00), categories as text. A .pt2 file is torch's
-    own; the .json beside it maps categories to numbers. Inputs are told apart by their places:
-    which columns they are stands in the .onnx file's metadata, or in the .json. Either is run and
-    compared with the model, on made-up rows and on the first of the features file, before it gets
-    its name.
-    """
     start({"--output": wanted.output})
     import polars.selectors as cs
 

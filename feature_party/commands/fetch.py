@@ -9,7 +9,6 @@ from labelveil.feature_party.config.sections import FeaturePartyConfig
 
 @options(*LABELS_PARTY, "release.directory", "release.parquet")
 def fetch(config: FeaturePartyConfig, shown: OutputOptions) -> None:
-    """Fetch and verify a release; goes on where an interrupted fetch stopped."""
     start(folders={"--release": config.release.directory})
     from labelveil.feature_party.pipeline.transfer import Transfer
 

@@ -39,11 +39,6 @@ class New(Section):
 
 @options("data.features", "data.key", "keys.secret_file", *LABELS_PARTY)
 def init(given: Given, new: New) -> None:
-    """Write a commented configuration file.
-
-    Below [data.columns] it says what the cells of text columns are, where the features are there.
-    With --address it asks the labels party, once certificates are there.
-    """
     values, still_open = dict(given.values), list[str]()
 
     def check(config: FeaturePartyConfig) -> None:

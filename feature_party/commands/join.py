@@ -16,13 +16,6 @@ from labelveil.feature_party.config.sections import FeaturePartyConfig
 
 @options(*RELEASE_AND_FEATURES, "join.directory")
 def join(config: FeaturePartyConfig, shown: OutputOptions) -> None:
-    """Match a fetched release with features, both of any size, into Parquet shards.
-
-    train, evaluate and run then start from the shards, as long as neither release nor features
-    change; without this command they do the same where memory is too small for both. [engine] says
-    where it is computed: here, in worker processes, or on Spark. An interrupted join goes on where
-    it stopped.
-    """
     start(folders={"--out": config.join.directory})
     from labelveil.feature_party.pipeline.learning import Learning
 

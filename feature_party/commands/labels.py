@@ -31,12 +31,6 @@ class LabelsOptions(Section):
 
 @options(*RELEASE_AND_FEATURES)
 def labels(config: FeaturePartyConfig, wanted: LabelsOptions, shown: OutputOptions) -> None:
-    """Write code, decoded label and weight of every matched event, for any other program.
-
-    Beside it a .json file says what was sent how: the labels' grid, their released prior and the
-    probability of each code given each label, for a likelihood of your own. Of several labels, or
-    labels parties, there are two such files for each, which end in its name.
-    """
     check_output("--output", wanted.output, (".csv", *PARQUET_SUFFIXES), makes_folder=True)
     start()
     from labelveil.feature_party.model.several_labels import label_files

@@ -32,12 +32,6 @@ class MeansOptions(Section):
 
 @options(*RELEASE_AND_FEATURES)
 def means(config: FeaturePartyConfig, wanted: MeansOptions, shown: OutputOptions) -> None:
-    """Tell mean labels by columns of the features, with intervals; no model is needed.
-
-    Each matched event's privatized label is decoded to a number that is right on average, whatever
-    the label is; sums of the groups are right but for their noise. The 95% intervals hold for all
-    groups together, and so do those of the lifts.
-    """
     if not wanted.by:
         raise ConfigError("--by is missing: name a column of the features, such as --by campaign")
     if len({*wanted.by}) < len(wanted.by):

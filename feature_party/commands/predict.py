@@ -21,7 +21,6 @@ class PredictOptions(OutputOptions):
     *("output.source", "output.interval", "output.quantiles", "output.above"),
 )
 def predict(config: FeaturePartyConfig, shown: PredictOptions) -> None:
-    """Predict every row of a features file, however large, to Parquet or CSV."""
     start({"--output": config.output.predictions})
     from labelveil.feature_party.groups.saved import load_trained
     from labelveil.feature_party.pipeline.predicting import predict as predict_features

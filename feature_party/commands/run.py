@@ -37,7 +37,6 @@ class Ending(OutputOptions):
     *TRAINING,
 )
 def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Ending) -> None:
-    """Submit the population if so configured; fetch, join, train, predict, evaluate and report."""
     output = config.output
     start(
         {"--output": output.predictions, "--metrics": output.metrics, "--report": output.report},

@@ -40,11 +40,6 @@ class SubmitOptions(OutputOptions):
     "release.directory",
 )
 def submit(config: FeaturePartyConfig, wanted: SubmitOptions) -> None:
-    """Submit the features' keys as the population; harmless to repeat.
-
-    With [rounds] it is the events of the next round, about which the model asks that was trained
-    on the rounds before.
-    """
     start()
     if wanted.question is not None and (wanted.ask or config.rounds.shares):
         other = "--ask" if wanted.ask else f"[rounds] shares={config.rounds.shares}"

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 @options(*RELEASE_AND_FEATURES, "output.model", *TRAINING)
 def train(config: FeaturePartyConfig, truth: TrueLabels, shown: OutputOptions) -> None:
-    """Train a model on a fetched release and a features file; with torchrun in many processes."""
     start(folders={"--model": config.output.model}, torchrun=True)
     from labelveil.feature_party.pipeline.choice import learns_from_sums
     from labelveil.feature_party.pipeline.learning import Learning

@@ -25,10 +25,6 @@ class BackupOptions(OutputOptions):
 
 @options("store.directory")
 def backup(config: LabelPartyConfig, wanted: BackupOptions) -> None:
-    """Copy the ledger and all releases to one file, while they are served or built.
-
-    What is not as the ledger knows it is named, and the command ends with 1; all else is copied.
-    """
     from labelveil.label_party.store.backup import make_backup
     from labelveil.label_party.store.release_store import Store
 
@@ -66,11 +62,6 @@ def restore(
         typer.Argument(help="What label-party backup wrote; without it, what lies in the store."),
     ] = None,
 ) -> None:
-    """Make a store from a backup; what was released since must be stated, or it is spent twice.
-
-    What is whole is taken; what is not stays spent, is named, and the command ends with 1. Without
-    FILE, where there is no backup, the ledger is made of the releases that lie in the store.
-    """
     from labelveil.label_party.store.release_store import Store
     from labelveil.label_party.store.restore import parse_lost
     from labelveil.label_party.store.restore import restore as restore_backup

@@ -37,7 +37,6 @@ budgets = typer.Typer(add_completion=False, rich_markup_mode=None)
 )
 @options("store.directory")
 def budget(context: typer.Context, config: LabelPartyConfig, shown: Json) -> None:
-    """Show what every account may spend, who spent what, when, and what is left."""
     from labelveil.label_party.store.account import read_accounts
 
     accounts = read_accounts(config)

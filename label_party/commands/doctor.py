@@ -17,10 +17,6 @@ from labelveil.label_party.config.sections import EPOCH_PLACE, LabelPartyConfig
 
 @options("store.directory")
 def doctor(config: LabelPartyConfig, shown: Json) -> None:
-    """Check configuration, data, keys, certificates, address and budget; change nothing.
-
-    Nothing is told of any row; how many keys match, label-party release --dry-run says.
-    """
     checks: dict[str, Callable[[LabelPartyConfig], str]] = {
         "configuration": _configured,
         "labels": partial(check_source, which="labels"),

@@ -102,7 +102,6 @@ class New(Section):
     *("server.client_ca", "server.client_san"),
 )
 def init(given: Given, new: New) -> None:
-    """Write a commented configuration file."""
     if new.keys_alone and given.values.keys() <= _OF_KEYS and given.path.is_file():
         config = _with_keys(load(given.path), given.values)
         _check_new(new, config)

@@ -55,7 +55,6 @@ class PlanOptions(Json):
 
 @options("randomizer.loss")
 def plan(config: LabelPartyConfig, wanted: PlanOptions) -> None:
-    """Compare randomizers by the model they will give, without looking at a label."""
     from labelveil.common.randomizers.base import check_epsilon
     from labelveil.common.release.size import largest_manifest
     from labelveil.label_party.release import plan as planning

@@ -31,11 +31,6 @@ if TYPE_CHECKING:
     *("randomizer.name", "randomizer.loss", "keys.secret_file", "store.directory"),
 )
 def release(config: LabelPartyConfig, shown: OutputOptions, how: PreflightOptions) -> None:
-    """Build the one message for this data set and epoch, and charge the budget for it.
-
-    What is odd about the labels is said beforehand, on standard error. On a terminal the command
-    then asks; without one it goes on, for a job that stops by itself tells of labels, too.
-    """
     from labelveil.common.allocator import keep_freed_memory
     from labelveil.label_party.release.public_prior import public_prior
     from labelveil.label_party.release.run import ReadElsewhere, run_release, sign_again

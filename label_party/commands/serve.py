@@ -20,10 +20,6 @@ class ServeOptions(Section):
     *("server.private_key", "server.client_ca", "server.client_san"),
 )
 def serve(config: LabelPartyConfig, wanted: ServeOptions) -> None:
-    """Serve committed releases over mutual TLS until SIGTERM or ^C.
-
-    SIGHUP has it read its certificates again.
-    """
     from labelveil.common.allocator import keep_freed_memory
     from labelveil.common.signals import stopped_by_signals
     from labelveil.label_party.monitoring import logs

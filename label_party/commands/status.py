@@ -16,7 +16,6 @@ _SECONDS = 5.0
 
 @options("store.directory", "observability.listen")
 def show(config: LabelPartyConfig, shown: Json) -> None:
-    """Show what was spent and released, who fetched what, who was refused, what expires."""
     from labelveil.label_party.store.account import read_accounts
 
     samples, server = _ask(config.observability.listen), NO_SERVER

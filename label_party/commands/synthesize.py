@@ -42,11 +42,6 @@ class TableOptions(OutputOptions):
 
 @options(*OF_AN_ANSWER)
 def synthesize(wanted: TableOptions, config: LabelPartyConfig, how: PreflightOptions) -> None:
-    """Release a synthetic table of categories and the binned label, and charge the budget for it.
-
-    Every event is one record. Values that a list lacks count as "(other)". All events are in memory
-    meanwhile: about 170 bytes each, and 16 more for every column.
-    """
     from labelveil.label_party.queries import synthetic_table as synthesis
 
     if wanted.out is not None:

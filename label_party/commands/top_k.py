@@ -71,12 +71,6 @@ class TopKOptions(OutputOptions):
 
 @options(*OF_AN_ANSWER)
 def top_k(wanted: TopKOptions, config: LabelPartyConfig, how: PreflightOptions) -> None:
-    """Release which categories lead by distinct users, and charge the budget for it.
-
-    --k and --adaptive name them with noisy counts. --stable shows the whole set in front of a wide
-    gap as it is, without counts, or nothing; its price does not grow with the set. --stable --k N
-    names exactly N, without counts: the set in front of a gap near N, filled up or thinned out.
-    """
     from labelveil.label_party.queries.top_k import TopKRequest, run_top_k
 
     if wanted.out is not None:

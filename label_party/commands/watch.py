@@ -25,16 +25,6 @@ class WatchOptions(OutputOptions):
     *("privacy.epsilon", "privacy.total_epsilon", "store.directory", "watch.interval"),
 )
 def watch(config: LabelPartyConfig, wanted: WatchOptions, how: PreflightOptions) -> None:
-    """Release epochs as they arrive; pay for a new prior only when the labels have drifted.
-
-    The prior of the last release stays in force until a private test of an epoch's labels says that
-    they no longer follow it. Every epoch spends the same epsilon: what the test leaves of the
-    prior's part goes to the labels. Ends at ^C or SIGTERM, after the epoch it is at.
-
-    Before an epoch is charged, what is odd about its labels is said on standard error. On a
-    terminal the command then asks; without one it goes on, for an epoch that does not come tells of
-    its labels, too.
-    """
     from labelveil.common.allocator import keep_freed_memory
     from labelveil.common.signals import stopped_by_signals
     from labelveil.label_party.release.watch import (

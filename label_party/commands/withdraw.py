@@ -33,11 +33,6 @@ def withdraw(
     config: LabelPartyConfig,
     wanted: WithdrawOptions,
 ) -> None:
-    """Serve a release no more; it stays spent, and this cannot be taken back.
-
-    A server over the same store refuses it at once, running fetches included, and tells the
-    features party why. The latest release is then the newest that is not withdrawn.
-    """
     from labelveil.label_party.store.release_store import Store
     from labelveil.label_party.store.withdrawal import find_release
     from labelveil.label_party.store.withdrawal import withdraw as withdraw_release

@@ -20,7 +20,6 @@ from labelveil.common.extras import install_command
 from labelveil.common.outputs import check_plot
 
 accounting = typer.Typer(
-    help="What many releases cost together, by every method; how to divide a budget.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

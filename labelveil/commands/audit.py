@@ -19,7 +19,6 @@ from labelveil.common.errors import ConfigError
 from labelveil.common.files import file_errors
 
 audit = typer.Typer(
-    help="Check the privacy claim from outside: certificate, attacks, verdicts.",
     epilog="Examples: labelveil audit certificate out/demo/run/release; labelveil audit mechanism"
     " rr-on-bins --epsilon 1; labelveil audit party --address HOST:PORT --data-set NAME",
     no_args_is_help=True,

@@ -40,14 +40,6 @@ class CertificateOptions(Section):
 
 @with_options()
 def certificates(options: CertificateOptions, shown: Json) -> None:
-    """Make certificates for tests and pilots.
-
-    Writes a small authority's certificate, a certificate and a key for each party, and the secret
-    under which both hash their event keys, unless that is there already: it is kept, and so is a
-    pair of keys to sign with. A real deployment brings its own authority: here one
-    command sees both parties' keys, and the authority's key is forgotten, so that nothing can be
-    renewed or revoked.
-    """
     out = options.out
     private = out / SIGNING_KEY
     pair = private, public_path(private)

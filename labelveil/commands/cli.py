@@ -29,11 +29,19 @@ app = program(
             " --label amount --lower 0 --upper 400 --method auto --method rr-on-bins:raw --runs 3"
             " --out out/comparison",
             kept="results so far are kept in --out, run it again to go on",
+            details="Exit code 3 if some methods could not run, which are named; 1 if none could.",
         ),
         "certificates": Command(
             "labelveil.commands.certificates:certificates",
             "Make certificates for tests and pilots.",
             "Example: labelveil certificates --out certificates --label-host labels.example.com",
+            details=(
+                "Writes a small authority's certificate, a certificate and a key for each party, "
+                "and the secret under which both hash their event keys, unless that is there "
+                "already: it is kept, and so is a pair of keys to sign with. A real deployment "
+                "brings its own authority: here one command sees both parties' keys, and the "
+                "authority's key is forgotten, so that nothing can be renewed or revoked."
+            ),
         ),
         "audit": Command(
             "labelveil.commands.audit:audit",

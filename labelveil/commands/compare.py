@@ -14,10 +14,6 @@ EXIT_PARTLY = 3
 
 @with_options()
 def compare(settings: CompareSettings, shown: Json) -> None:
-    """Compare ways to randomize labels and to learn from them, by the models they give.
-
-    Exit code 3 if some methods could not be run, which are named; 1 if none could.
-    """
     comparison = run_comparison(settings)
     out = comparison.folder
     lines = (

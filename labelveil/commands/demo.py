@@ -45,7 +45,6 @@ def demo(
         ),
     ] = "diamonds",
 ) -> None:
-    """Simulate both parties on data that a dependency carries; write a report."""
     if example not in EXAMPLES:
         raise ConfigError(f"example={example!r} must be one of {', '.join(EXAMPLES)}")
     chosen = EXAMPLES[example]

@@ -11,7 +11,6 @@ from labelveil.simulation.run import Outcome, summary_table
 
 @with_options()
 def simulate(settings: Settings, shown: Json) -> None:
-    """Run both parties on this machine and score the model with the true labels."""
     show(run_simulation(settings), settings, shown)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from importlib import import_module
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -182,14 +182,12 @@ def test_an_export_says_what_was_compared(monkeypatch: pytest.MonkeyPatch) -> No
     ["init", "doctor", "submit", "fetch", "join", "train", "labels", "means", "evaluate", "predict",
      "export", "run"],
 )  # fmt: skip
-def test_each_command_is_the_function_of_its_name(name: str) -> None:
-    function = getattr(import_module(f"labelveil.feature_party.commands.{name}"), name)
-    shown = " ".join(CliRunner().invoke(app, [name, "--help"]).output.replace("│", " ").split())
-    first, _, _ = str(function.__doc__).partition("\n")
-    assert first in shown
-    assert f"feature-party {name}" in shown
-    listed = " ".join(CliRunner().invoke(app, ["--help"]).output.replace("│", " ").split())
-    assert first.partition(",")[0].partition(";")[0].removesuffix(".") in listed
+def test_a_command_says_of_itself_what_the_program_says_of_it(name: str) -> None:
+    own = " ".join(CliRunner().invoke(app, [name, "--help"]).output.split())
+    listed = CliRunner().invoke(app, ["--help"]).output.partition("Commands:")[2]
+    said = " ".join(re.split(r"\n\n|\n  (?=\S)", listed.split(f"\n  {name} ")[1])[0].split())
+    assert len(said) > 30
+    assert said in own
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 import torch
 
-from labelveil.common.arrays import Floats, Indices
+from labelveil.common.arrays import Floats, Indices, Singles
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice, PrivateSums
 from labelveil.feature_party.groups.asking import Expected, first_question
@@ -44,11 +44,11 @@ def encoder_of(table: pl.DataFrame, stated: Stated) -> Encoder:
     return Encoder.fit(table, stated=stated, pieces=1)
 
 
-def columns_of(encoder: Encoder, encoded: Encoded, most_values: int = MOST_VALUES) -> Floats:
+def columns_of(encoder: Encoder, encoded: Encoded, most_values: int = MOST_VALUES) -> Singles:
     """(n, F) numbers: numeric columns scaled, and 1 or 0 for each frequent value of the others."""
     values = one_hot(torch.as_tensor(encoded.categories), encoder.cardinalities, most_values)
     parts = [encoded.numeric, *(each.numpy() for each in values)]
-    return np.concatenate(parts, axis=1, dtype=np.float64)
+    return np.concatenate(parts, axis=1, dtype=np.float32)
 
 
 def one_hot(
@@ -149,7 +149,7 @@ class SumsModel:
         return model
 
     def _with_trees(
-        self, inputs: Floats, data: SumRows, misses: Sequence[Floats | None], seed: int
+        self, inputs: Singles, data: SumRows, misses: Sequence[Floats | None], seed: int
     ) -> Self:
         """The same with trees beside the ridges, which say how far each sum is off; a warning where
         none can be boosted."""
@@ -196,20 +196,31 @@ class SumsModel:
         """(n,) expected labels of encoded rows, within their bounds; no distributions."""
         return Predictions(self._points(self.columns(inputs)), None)
 
-    def columns(self, inputs: Encoded) -> Floats:
+    def columns(self, inputs: Encoded) -> Singles:
         """(n, F) numbers of encoded rows, as ridges and trees take them."""
         return columns_of(self.encoder, inputs, self.most_values)
 
     def ask(self, table: pl.DataFrame, epsilon: float, rng: np.random.Generator) -> GroupQuestion:
         """Ask about further events, whose labels this model has not learned from."""
         inputs = self.columns(self.encoder.encode(table))
-        shares = zip(np.sqrt(self.weights), self.ridges, strict=True)
-        doubts = np.column_stack([share * ridge.doubts(inputs) for share, ridge in shares])
-        expected = Expected(inputs * self.scales, doubts, self._points(inputs), self.miss)
+        mean, doubts = np.zeros(len(inputs)), []
+        for weight, ridge in zip(self.weights, self.ridges, strict=True):
+            points, unknown = ridge.predict_with_doubts(inputs)
+            mean += weight * points
+            doubts.append((np.sqrt(weight) * unknown).astype(np.float32))
+        mean = self._with_boosted(mean, inputs)
+        inputs *= self.scales.astype(np.float32)
+        expected = Expected(inputs, np.column_stack(doubts), mean, self.miss)
         return expected.question(self.lattice, epsilon, rng)
 
-    def _points(self, inputs: Floats) -> Floats:
-        mean = self.weights @ [ridge.predict(inputs) for ridge in self.ridges]
+    def _points(self, inputs: Singles) -> Floats:
+        mean = np.zeros(len(inputs))
+        for weight, ridge in zip(self.weights, self.ridges, strict=True):
+            mean += weight * ridge.predict(inputs)
+        return self._with_boosted(mean, inputs)
+
+    def _with_boosted(self, mean: Floats, inputs: Singles) -> Floats:
+        """(n,) expected labels, of what ridges expect."""
         if self.boosted is not None:
             share = self.share_of_trees
             mean = (1 - share) * mean + share * self.boosted.predict(inputs)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from labelveil.common.arrays import Floats
+from labelveil.common.arrays import Floats, Singles
 
 IN_CACHE = 1 << 10
 """Rows whose waves a processor's cache holds."""
@@ -40,18 +40,20 @@ class Ridge:
         """Deviation of labels from predictions."""
         return math.hypot(self.deviation, self.doubt)
 
-    def predict(self, inputs: Floats) -> Floats:
+    def predict(self, inputs: Floats | Singles) -> Floats:
         """(n,) expected labels of (n, F) rows; not clipped to any bounds."""
         return self._of_features(inputs, self.coefficients)
 
-    def doubts(self, inputs: Floats) -> Floats:
-        """(n, K) what is not known of predictions of (n, F) rows, in units of the label.
+    def predict_with_doubts(self, inputs: Floats | Singles) -> tuple[Floats, Floats]:
+        """The same, and (n, K) what is not known of them, in units of the label.
 
         The product of two rows is the posterior covariance of their predictions, nearly.
         """
-        return self._of_features(inputs, self.unknown)
+        factors = torch.cat([self.coefficients[:, None], self.unknown], dim=1)
+        found = self._of_features(inputs, factors)
+        return found[:, 0], found[:, 1:]
 
-    def _of_features(self, inputs: Floats, factors: torch.Tensor) -> Floats:
+    def _of_features(self, inputs: Floats | Singles, factors: torch.Tensor) -> Floats:
         parts = []
         with torch.no_grad():
             for start in range(0, max(len(inputs), 1), IN_CACHE):
@@ -70,5 +72,5 @@ def features_of(
 ) -> torch.Tensor:
     """(n, 1 + F + D) features of (n, F) float32 rows; arguments are those of :class:`Ridge`."""
     scaled = x * scales
-    waves = math.sqrt(2 / phases.numel()) * torch.cos(scaled @ frequencies + phases)
+    waves = math.sqrt(2 / phases.numel()) * torch.cos(torch.addmm(phases, scaled, frequencies))
     return torch.cat([torch.ones(x.shape[0], 1), linear * scaled, waves], dim=1)

@@ -219,7 +219,7 @@ class Expected:
         return np.asarray(np.sqrt(np.maximum(of_group - squares.mean(), 0.0)))
 
     def _compared(self, rows: Indices) -> Floats | Singles:
-        """(n, K + F) what groups of rows are alike in: how predictions err together, and columns."""
+        """(n, K + F) what rows are compared by: how predictions err together, and columns."""
         columns = math.sqrt(_some(self.inputs).var(axis=0, dtype=np.float64).sum()) or 1.0
         doubts = math.sqrt(np.mean(np.sum(self.doubts**2, axis=1))) or 1.0
         return np.column_stack(

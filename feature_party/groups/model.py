@@ -21,7 +21,7 @@ from labelveil.feature_party.groups.asking import Expected, first_question
 from labelveil.feature_party.groups.boosting import Boosted, boost
 from labelveil.feature_party.groups.codes import CodeRows
 from labelveil.feature_party.groups.law import SumRows
-from labelveil.feature_party.groups.ridge import Ridge
+from labelveil.feature_party.groups.ridge import Ridge, compressed
 from labelveil.feature_party.groups.ridge_fit import RidgeFit
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.model.encoding import Encoded, Encoder
@@ -130,10 +130,10 @@ class SumsModel:
             )
         encoder, data = encoder_of(table, stated), SumRows.from_answers(answers)
         inputs = columns_of(encoder, encoder.encode(table))
-        ends = lattice.lower, lattice.upper
+        ends, rows = (lattice.lower, lattice.upper), compressed(inputs)
 
         def fit(number: int, start: float, along: float) -> RidgeFit:
-            return RidgeFit(inputs, data, *ends, number, start, beside, along)
+            return RidgeFit(rows, data, *ends, number, start, beside, along)
 
         with threads_for(table.height):
             ridges, misses = zip(*_fit_ridges(fit, seed), strict=True)
@@ -203,9 +203,9 @@ class SumsModel:
     def ask(self, table: pl.DataFrame, epsilon: float, rng: np.random.Generator) -> GroupQuestion:
         """Ask about further events, whose labels this model has not learned from."""
         inputs = self.columns(self.encoder.encode(table))
-        mean, doubts = np.zeros(len(inputs)), []
+        rows, mean, doubts = compressed(inputs), np.zeros(len(inputs)), []
         for weight, ridge in zip(self.weights, self.ridges, strict=True):
-            points, unknown = ridge.predict_with_doubts(inputs)
+            points, unknown = ridge.predict_with_doubts(rows)
             mean += weight * points
             doubts.append((np.sqrt(weight) * unknown).astype(np.float32))
         mean = self._with_boosted(mean, inputs)
@@ -214,9 +214,9 @@ class SumsModel:
         return expected.question(self.lattice, epsilon, rng)
 
     def _points(self, inputs: Singles) -> Floats:
-        mean = np.zeros(len(inputs))
+        rows, mean = compressed(inputs), np.zeros(len(inputs))
         for weight, ridge in zip(self.weights, self.ridges, strict=True):
-            mean += weight * ridge.predict(inputs)
+            mean += weight * ridge.predict(rows)
         return self._with_boosted(mean, inputs)
 
     def _with_boosted(self, mean: Floats, inputs: Singles) -> Floats:

@@ -27,7 +27,14 @@ import torch
 from labelveil.common.arrays import Floats, Indices
 from labelveil.feature_party.groups.codes import CodeRows
 from labelveil.feature_party.groups.law import SumRows, as_normal
-from labelveil.feature_party.groups.ridge import IN_CACHE, Ridge, features_of
+from labelveil.feature_party.groups.ridge import (
+    IN_CACHE,
+    Ridge,
+    Rows,
+    Sparse,
+    dense,
+    features_of_rows,
+)
 from labelveil.feature_party.groups.wave_sums import SummedRows, WaveSums
 
 FEATURES = 300
@@ -91,7 +98,7 @@ class RidgeFit:
 
     def __init__(
         self,
-        inputs: Floats,
+        inputs: Rows,
         data: SumRows,
         lower: float,
         upper: float,
@@ -105,12 +112,13 @@ class RidgeFit:
         self.all_sums = self.data = data
         self.few_sums, self.places = data, np.arange(data.sums.size)
         self.range = upper - lower
-        self.inputs = torch.as_tensor(inputs, dtype=torch.float32)  # shared, if they are single
+        self.inputs = inputs if isinstance(inputs, Sparse) else dense(inputs)
         kept = torch.rand(count, FEATURES, generator=draw) < along
         kept |= ~kept.any(dim=0)  # a wave along no column would be a constant
         self.frequencies = torch.randn(count, FEATURES, generator=draw) * kept
         self.phases = 2 * math.pi * torch.rand(FEATURES, generator=draw)
-        some = inputs[:: -(-max(len(inputs), 1) // _ROWS_AT_ONCE)]
+        rows = inputs.shape[0]
+        some = dense(inputs[:: -(-max(rows, 1) // _ROWS_AT_ONCE)]).numpy()
         spread = float(some.std(axis=0, dtype=np.float64).mean()) or 1.0
         self.first = math.log(start / (spread * math.sqrt(count)))
         self.log_scales = torch.full((count,), self.first).requires_grad_()
@@ -120,7 +128,7 @@ class RidgeFit:
         self.deviation = _DEVIATION  # as a share of the range
         self.draw = draw
         # an offset is what was once predicted; where labels are not clipped it does not matter
-        self.first_predictions = np.full(len(inputs), np.nan)
+        self.first_predictions = np.full(rows, np.nan)
         self.first_predictions[data.rows] = data.offsets
         self.far: Floats | None = None  # (G,) how far sums are from predicted ones
         if data.sums.size > _SUMS:
@@ -181,7 +189,7 @@ class RidgeFit:
         """Take what a ridge predicts, of all events that have a part in what is solved next."""
         all_rows = self.data is self.all_sums or self.codes is not None
         rows = slice(None) if all_rows else self.data.rows
-        self.predictions[rows] = ridge.predict(self.inputs[rows].numpy())
+        self.predictions[rows] = ridge.predict(self._of(rows))
 
     @property
     def _own(self) -> Indices | slice:
@@ -310,26 +318,31 @@ class RidgeFit:
         groups = groups[events]
         return groups, self.slopes[events] * shares[groups], count
 
-    def _rows(self, events: torch.Tensor) -> torch.Tensor:
+    def _of(self, rows: Indices | slice) -> torch.Tensor | Sparse:
+        """(n, F) columns of some rows."""
+        return self.inputs[rows]
+
+    def _rows(self, events: torch.Tensor) -> torch.Tensor | Sparse:
         """(n, F) columns of some events."""
-        return self.inputs[torch.as_tensor(self.data.rows)[events]]
+        return self._of(self.data.rows[events.numpy()])
 
     def _part(self, events: torch.Tensor) -> SummedRows:
         """Some events of sums."""
         return SummedRows.from_rows(self._rows(events), *self._weighed(events))
 
     @staticmethod
-    def _each(rows: torch.Tensor) -> SummedRows:
+    def _each(rows: torch.Tensor | Sparse) -> SummedRows:
         """Rows each of which is a group of its own."""
-        return SummedRows.from_rows(rows, torch.arange(len(rows)), torch.ones(len(rows)), len(rows))
+        count = rows.shape[0]
+        return SummedRows.from_rows(rows, torch.arange(count), torch.ones(count), count)
 
     def _parts_of_codes(self, codes: torch.Tensor) -> list[tuple[torch.Tensor, SummedRows]]:
         """Some codes and their events, part by part."""
         if self.codes is None:
             return []
-        rows = torch.as_tensor(self.codes.rows)
+        rows = self.codes.rows
         parts = torch.split(codes, _ROWS_AT_ONCE)
-        return [(part, self._each(self.inputs[rows[part]])) for part in parts]
+        return [(part, self._each(self._of(rows[part.numpy()]))) for part in parts]
 
     def _of_codes(
         self, parts: Sequence[tuple[torch.Tensor, SummedRows]]
@@ -338,7 +351,10 @@ class RidgeFit:
         return [(codes, self._summed(part)) for codes, part in parts]
 
     def _whitened(
-        self, sums: torch.Tensor, coded: Sequence[tuple[torch.Tensor, torch.Tensor]]
+        self,
+        sums: torch.Tensor,
+        coded: Sequence[tuple[torch.Tensor, torch.Tensor]],
+        kind: torch.dtype = torch.float64,
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
         """Sums of features and features of codes, of coefficients and targets whose deviation is 1.
 
@@ -346,12 +362,14 @@ class RidgeFit:
         """
         seen = [(sums, self.targets, self.variance)]
         seen += [(rows, self.seen[part], self.seen_variance[part]) for part, rows in coded]
+        sizes = self._sizes.to(kind)
         for features, targets, variance in seen:
             deviations = variance.sqrt()
+            whitened = (targets / deviations).to(kind)
             for start in range(0, len(features), _SUMS_AT_ONCE):
                 part = slice(start, start + _SUMS_AT_ONCE)
-                weighed = features[part] * self._sizes / deviations[part, None]
-                yield weighed, targets[part] / deviations[part], deviations[part]
+                weighed = features[part] * sizes / deviations[part, None].to(kind)
+                yield weighed, whitened[part], deviations[part]
 
     def _evidence(
         self, sums: torch.Tensor, coded: Sequence[tuple[torch.Tensor, torch.Tensor]]
@@ -413,8 +431,9 @@ class RidgeFit:
             return falling + (matrix * slope).sum()
         with torch.no_grad():
             _, factor, mean = self._evidence(sums, coded)
-            covariance = torch.cholesky_inverse(factor)
-        for matrix, targets, _ in self._whitened(sums, coded):
+            covariance, mean = torch.cholesky_inverse(factor).float(), mean.float()
+        # single precision is enough of a slope, which says where to step
+        for matrix, targets, _ in self._whitened(sums, coded, torch.float32):
             with torch.no_grad():
                 left = targets[:, None] - matrix @ mean
                 slope = matrix @ covariance - left * mean.T
@@ -432,12 +451,12 @@ class RidgeFit:
 
     def _summed_all(self) -> torch.Tensor:
         """(G, 1 + F + D) sums of the features of all events by group, times their slopes."""
-        rows, groups = torch.as_tensor(self.data.rows), torch.as_tensor(self.data.groups)
+        rows, groups = self.data.rows, torch.as_tensor(self.data.groups)
         ridge = self.log_scales.exp(), self.frequencies, self.phases, self.logs[1].exp()
         total = torch.zeros(self.data.sums.size, 1 + self.inputs.shape[1] + FEATURES)
         for start in range(0, len(rows), IN_CACHE):
             part = slice(start, start + IN_CACHE)
-            features = features_of(self.inputs[rows[part]], *ridge)
+            features = features_of_rows(self._of(rows[part]), *ridge)
             total.index_add_(0, groups[part], features.mul_(self.slopes[part, None]))
         return total
 
@@ -449,7 +468,7 @@ class RidgeFit:
         return torch.cat([torch.ones(1), self.logs[0].exp().expand(width)]).double()
 
     def _solved(self, constant: float, around: bool) -> Ridge:
-        sample = self.inputs[:: -(-len(self.inputs) // _SAMPLE)]
+        sample = self.inputs[:: -(-self.inputs.shape[0] // _SAMPLE)]
         with torch.no_grad():
             self._linearize()
             sums = self._summed_all()
@@ -462,7 +481,7 @@ class RidgeFit:
                 self._weigh()
             evidence, factor, mean = self._evidence(sums, coded)
             coefficients = self._sizes * mean[:, 0]
-            features = features_of(
+            features = features_of_rows(
                 sample, self.log_scales.exp(), self.frequencies, self.phases, self.logs[1].exp()
             )
             weighed = (features.double() * self._sizes).T

@@ -62,8 +62,10 @@ def _k_means(points: Floats | Singles, count: int, rng: np.random.Generator) -> 
             some, first, iter=_STEPS, minit="matrix", missing="warn"
         )
     if len(some) < len(points):
-        parts = np.split(points, range(_MANY, len(points), _MANY))
-        nearest = np.concatenate([scipy.cluster.vq.vq(part, means)[0] for part in parts])
+        nearest = np.empty(len(points), dtype=np.int64)
+        for start in range(0, len(points), _MANY):
+            part = slice(start, start + _MANY)
+            nearest[part], _ = scipy.cluster.vq.vq(points[part], means)
     return np.asarray(nearest, dtype=np.int64)
 
 
@@ -222,9 +224,13 @@ class Expected:
         """(n, K + F) what rows are compared by: how predictions err together, and columns."""
         columns = math.sqrt(_some(self.inputs).var(axis=0, dtype=np.float64).sum()) or 1.0
         doubts = math.sqrt(np.mean(np.sum(self.doubts**2, axis=1))) or 1.0
-        return np.column_stack(
-            [self.doubts[rows] / doubts, self.inputs[rows] * (_COLUMNS / columns)]
-        )
+        own, kind = self.doubts.shape[1], np.result_type(self.doubts, self.inputs)
+        points = np.empty((rows.size, own + self.inputs.shape[1]), kind)
+        for start in range(0, rows.size, _MANY):
+            part = slice(start, start + _MANY)
+            points[part, :own] = self.doubts[rows[part]] / doubts
+            points[part, own:] = self.inputs[rows[part]] * (_COLUMNS / columns)
+        return points
 
 
 def _dealt(rows: int, rng: np.random.Generator) -> tuple[Indices, Indices, Indices]:

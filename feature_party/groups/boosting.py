@@ -28,7 +28,7 @@ _ROUNDS = 130
 _LEAVES, _DEPTH = 24, 12
 _GROUPS_IN_LEAF = 5
 """The information of this many groups is the least that a leaf must have."""
-_MOST_GROUPS = 10_000
+_MOST_GROUPS = 20_000
 """That a model learns from: what a tree costs grows with their events. Of more, each of the models
 draws its own."""
 _ROWS_AT_ONCE = 1 << 15

@@ -65,6 +65,9 @@ def one_hot(
 _ALONG = (0.5, 1.0, 0.5, 1.0)
 """Of each ridge, the share of the columns that a wave runs along. Which is better differs from set
 to set and from split to split, and so do two of a kind; their mean is as good as the best one."""
+_MANY_SUMS = 5_000
+"""By which two ridges are learned, one of each kind: trees count for nearly all by then, and four
+predict no better."""
 _LIKELIER = 10.0
 """By how much sums must be likelier under one ridge than under another, in logarithms, for it to
 count e times as much. Ridges that predict equally well differ by a few, by the draw of their
@@ -136,7 +139,8 @@ class SumsModel:
             return RidgeFit(rows, data, *ends, number, start, beside, along)
 
         with threads_for(table.height):
-            ridges, misses = zip(*_fit_ridges(fit, seed), strict=True)
+            kinds = _ALONG if data.sums.size < _MANY_SUMS else _ALONG[:2]
+            ridges, misses = zip(*_fit_ridges(fit, seed, kinds), strict=True)
             model = cls(encoder, ridges, lattice)
             if beside is None and model.learned and data.sums.size >= _LEAST_SUMS:
                 model = model._with_trees(inputs, data, misses, seed)
@@ -247,15 +251,15 @@ def _check_bounds(problem: LabelProblem, lattice: Lattice) -> None:
 
 
 def _fit_ridges(
-    fit: Callable[[int, float, float], RidgeFit], seed: int
+    fit: Callable[[int, float, float], RidgeFit], seed: int, kinds: Sequence[float]
 ) -> list[tuple[Ridge, Floats | None]]:
     """Each ridge, from the start under which sums are likelier, and by how much sums miss it.
 
     ``fit`` makes one of the number of its random features, its start, and the share of the columns
-    that a wave runs along.
+    that a wave runs along, of which ``kinds`` has one for each.
     """
-    numbers = range(len(_ALONG) * seed, len(_ALONG) * (seed + 1))
-    constant = fit(numbers[0], _STARTS[0], _ALONG[0]).constant_evidence()
+    numbers = range(len(_ALONG) * seed, len(_ALONG) * seed + len(kinds))
+    constant = fit(numbers[0], _STARTS[0], kinds[0]).constant_evidence()
     with side_by_side() as (threads, go_on):
 
         def best(number: int, along: float) -> tuple[Ridge, Floats | None]:
@@ -267,7 +271,7 @@ def _fit_ridges(
                     break
             return max(found, key=lambda each: each[0].gain)
 
-        return list(threads.map(best, numbers, _ALONG))
+        return list(threads.map(best, numbers, kinds))
 
 
 def ask_first(

@@ -52,7 +52,6 @@ _CODES = 10_000
 """Codes by which scales are learned; coefficients take all."""
 _ROWS_AT_ONCE = 1 << 16
 _SUMS_AT_ONCE = 1 << 12
-"""That are solved for at once; as many as scales are learned by, or more."""
 _SPREAD = 1.0
 """Deviation, before anything is known, of each logarithm that is learned."""
 _DIRECTIONS = 20
@@ -118,7 +117,7 @@ class RidgeFit:
         self.frequencies = torch.randn(count, FEATURES, generator=draw) * kept
         self.phases = 2 * math.pi * torch.rand(FEATURES, generator=draw)
         rows = inputs.shape[0]
-        some = dense(inputs[:: -(-max(rows, 1) // _ROWS_AT_ONCE)]).numpy()
+        some = dense(inputs[:: -(-max(rows, 1) // _EVENTS)]).numpy()
         spread = float(some.std(axis=0, dtype=np.float64).mean()) or 1.0
         self.first = math.log(start / (spread * math.sqrt(count)))
         self.log_scales = torch.full((count,), self.first).requires_grad_()
@@ -132,8 +131,8 @@ class RidgeFit:
         self.first_predictions[data.rows] = data.offsets
         self.far: Floats | None = None  # (G,) how far sums are from predicted ones
         if data.sums.size > _SUMS:
-            some = torch.randperm(data.sums.size, generator=draw)[:_SUMS]
-            self.places = np.sort(some.numpy())
+            drawn = torch.randperm(data.sums.size, generator=draw)[:_SUMS]
+            self.places = np.sort(drawn.numpy())
             self.few_sums = data.select(self.places)
         self.codes = codes
         self.all_codes = self.few_codes = torch.arange(0 if codes is None else codes.rows.size)
@@ -166,9 +165,8 @@ class RidgeFit:
         if again:
             self._learn_by_few(0, after_step)
             self.data = self.all_sums
-            if many:  # these were predicted for the events of few sums alone, and of these alone
+            if many:  # it has predicted the events of few sums alone
                 self._predict(ridge)
-                self._predict(self._solved(constant, weighed))
             ridge = self._solved(constant, weighed)
         return ridge
 
@@ -421,7 +419,7 @@ class RidgeFit:
         is ``(1 + MMᵀ)⁻¹ M``, and r is ``(1 + MMᵀ)⁻¹`` times the targets.
         """
         falling = self._unlikely()
-        if not coded and len(sums) < sums.shape[1]:
+        if not coded and len(sums) < sums.shape[1] and len(sums) <= _SUMS_AT_ONCE:
             (matrix, targets, _), *_ = self._whitened(sums, coded)
             with torch.no_grad():
                 outer = torch.eye(len(sums), dtype=torch.float64).addmm_(matrix, matrix.T)

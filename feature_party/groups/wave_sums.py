@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import torch
 
-from labelveil.feature_party.groups.ridge import IN_CACHE, Rows, Sparse, along, dense
+from labelveil.feature_party.groups.ridge import IN_CACHE, Sparse, along, dense
 
 
 class WaveSums(torch.autograd.Function):
@@ -22,7 +22,7 @@ class WaveSums(torch.autograd.Function):
     def forward(
         ctx: Any,
         scales: torch.Tensor,
-        x: Rows,
+        x: torch.Tensor | Sparse,
         weights: torch.Tensor,
         groups: torch.Tensor,
         count: int,

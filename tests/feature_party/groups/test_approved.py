@@ -322,7 +322,7 @@ def test_another_start_is_tried_where_the_first_finds_nothing(
         starts[number].append(start)
         return stand_in(number, start, along, gains)
 
-    found = [ridge for ridge, _ in models._fit_ridges(fit, seed=2)]
+    found = [ridge for ridge, _ in models._fit_ridges(fit, 2, models._ALONG)]
     assert [(ridge.number, ridge.along, ridge.gain) for ridge in found] == [
         (4, 0.5, best), (5, 1.0, best),
     ]  # fmt: skip

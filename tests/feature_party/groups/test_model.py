@@ -14,6 +14,7 @@ import labelveil as lv
 from labelveil.common.arrays import Floats, Singles
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice, NoisySums, PrivateSums
+from labelveil.feature_party.groups import model as models
 from labelveil.feature_party.groups.asking import Expected
 from labelveil.feature_party.groups.model import SumsModel, columns_of
 from labelveil.feature_party.groups.ridge import Ridge
@@ -98,6 +99,16 @@ def test_doubts_of_a_mean_are_those_of_its_ridges(
         expected.predictions, mean.distributions(mean.encoder.encode(TABLE)).points
     )
     assert (lattice, epsilon, expected.miss) == (model.lattice, 8, mean.miss)
+
+
+@pytest.mark.parametrize(("more", "ridges"), [(0, 2), (1, 4)])
+def test_many_sums_teach_two_ridges(
+    more: int, ridges: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = lv.ask_groups(TABLE, epsilon=8, lower=0, upper=10)
+    answer = lv.group_sums(10.0 * (WORKERS > 0), question, epsilon=8)
+    monkeypatch.setattr(models, "_MANY_SUMS", answer.sums.size + more)
+    assert len(SumsModel.fit(TABLE, [answer]).ridges) == ridges
 
 
 def test_groups_of_no_event_whose_noise_is_nothing_are_learned_from() -> None:

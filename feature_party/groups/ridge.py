@@ -82,13 +82,14 @@ class Ridge:
         return found[:, 0], found[:, 1:]
 
     def _of_features(self, inputs: Rows, factors: torch.Tensor) -> Floats:
-        parts = []
+        ridge = self.scales, self.frequencies, self.phases, self.linear
+        found = np.empty((inputs.shape[0], *factors.shape[1:]))  # once: small ones would pin memory
         with torch.no_grad():
-            ridge = self.scales, self.frequencies, self.phases, self.linear
-            for start in range(0, max(inputs.shape[0], 1), IN_CACHE):
-                features = features_of_rows(inputs[start : start + IN_CACHE], *ridge)
-                parts.append((features.double() @ factors).numpy())
-        return np.concatenate(parts)
+            for start in range(0, inputs.shape[0], IN_CACHE):
+                part = slice(start, start + IN_CACHE)
+                features = features_of_rows(inputs[part], *ridge)
+                found[part] = (features.double() @ factors).numpy()
+        return found
 
 
 def features_of(

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from labelveil.common.errors import DataError
 
 Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
 Integers = NDArray[np.int64]
 Indices = Integers
 """Positions in another array."""

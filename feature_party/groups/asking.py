@@ -18,7 +18,7 @@ import numpy as np
 import scipy
 from scipy.special import ndtr, ndtri
 
-from labelveil.common.arrays import Floats, Indices
+from labelveil.common.arrays import Floats, Indices, Singles
 from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice
 from labelveil.common.mechanisms.group_sums.question import MOST_LEVELS
 from labelveil.feature_party.groups.law import clipped_moments, inside_share
@@ -26,9 +26,11 @@ from labelveil.feature_party.groups.law import clipped_moments, inside_share
 _AT_ONCE = 128
 """Groups that are looked for at once; of more, parts are split one by one."""
 _STEPS = 12
+_MANY = 1 << 15
+"""Points by which means are found; of more, each then goes to the nearest one."""
 
 
-def clusters(points: Floats, count: int, rng: np.random.Generator) -> Indices:
+def clusters(points: Floats | Singles, count: int, rng: np.random.Generator) -> Indices:
     """(n,) group 0 … of each of (n, d) points, by its nearest mean: about ``count`` groups.
 
     None of the groups is empty. In groups of one at most, as many as there are points.
@@ -48,17 +50,28 @@ def clusters(points: Floats, count: int, rng: np.random.Generator) -> Indices:
     return np.unique(found, return_inverse=True)[1].reshape(-1)
 
 
-def _k_means(points: Floats, count: int, rng: np.random.Generator) -> Indices:
+def _k_means(points: Floats | Singles, count: int, rng: np.random.Generator) -> Indices:
     """Lloyd's algorithm from points drawn at random; groups may stay empty."""
     if count == 1:
         return np.zeros(len(points), dtype=np.int64)
     first = points[rng.choice(len(points), count, replace=False)]
+    some = _some(points)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of points that are alike some groups are
-        _, nearest = scipy.cluster.vq.kmeans2(
-            points, first, iter=_STEPS, minit="matrix", missing="warn"
+        means, nearest = scipy.cluster.vq.kmeans2(
+            some, first, iter=_STEPS, minit="matrix", missing="warn"
         )
+    if len(some) < len(points):
+        nearest = np.empty(len(points), dtype=np.int64)
+        for start in range(0, len(points), _MANY):
+            part = slice(start, start + _MANY)
+            nearest[part], _ = scipy.cluster.vq.vq(points[part], means)
     return np.asarray(nearest, dtype=np.int64)
+
+
+def _some(points: Floats | Singles) -> Floats | Singles:
+    """Some of many points, whose order tells nothing."""
+    return points[:: -(-max(len(points), 1) // _MANY)]
 
 
 WIDTH = 1.5
@@ -149,7 +162,7 @@ def gain_of_rounds(epsilon: float) -> float:
 
 
 def first_question(
-    inputs: Floats, lattice: Lattice, epsilon: float, rng: np.random.Generator
+    inputs: Floats | Singles, lattice: Lattice, epsilon: float, rng: np.random.Generator
 ) -> GroupQuestion:
     """Sums of labels as they are over groups of (n, F) rows that are alike."""
     count = groups_of(len(inputs), epsilon, lattice.steps, _UNKNOWN * lattice.steps)
@@ -162,9 +175,9 @@ def first_question(
 class Expected:
     """What a model of earlier rounds says of the events that are to be asked about."""
 
-    inputs: Floats
+    inputs: Floats | Singles
     """(n, F) columns, scaled by how much they matter."""
-    doubts: Floats
+    doubts: Floats | Singles
     """(n, K) what is not known of predictions: a product of two rows is their covariance."""
     predictions: Floats
     """(n,) in units of the label."""
@@ -178,7 +191,7 @@ class Expected:
         above, below, asked = _dealt(rows, rng)
         count = groups_of(asked.size, epsilon, 2 * half_width / _INSIDE, miss)
         groups = np.empty(rows, dtype=np.int64)
-        groups[asked] = found = clusters(self._compared()[asked], count, rng)
+        groups[asked] = found = clusters(self._compared(asked), count, rng)
         count = int(found.max()) + 1
         wild = self._more_unknown(found, asked, lattice)
         wild = np.where(wild > miss, np.hypot(miss, wild), miss)
@@ -207,11 +220,17 @@ class Expected:
         of_group = np.bincount(groups, squares[rows]) / np.bincount(groups)
         return np.asarray(np.sqrt(np.maximum(of_group - squares.mean(), 0.0)))
 
-    def _compared(self) -> Floats:
-        """(n, K + F) what groups are alike in: how predictions err together, and columns."""
-        columns = np.sqrt(self.inputs.var(axis=0).sum()) or 1.0
-        doubts = np.sqrt(np.mean(np.sum(self.doubts**2, axis=1))) or 1.0
-        return np.column_stack([self.doubts / doubts, _COLUMNS * self.inputs / columns])
+    def _compared(self, rows: Indices) -> Floats | Singles:
+        """(n, K + F) what rows are compared by: how predictions err together, and columns."""
+        columns = math.sqrt(_some(self.inputs).var(axis=0, dtype=np.float64).sum()) or 1.0
+        doubts = math.sqrt(np.mean(np.sum(self.doubts**2, axis=1))) or 1.0
+        own, kind = self.doubts.shape[1], np.result_type(self.doubts, self.inputs)
+        points = np.empty((rows.size, own + self.inputs.shape[1]), kind)
+        for start in range(0, rows.size, _MANY):
+            part = slice(start, start + _MANY)
+            points[part, :own] = self.doubts[rows[part]] / doubts
+            points[part, own:] = self.inputs[rows[part]] * (_COLUMNS / columns)
+        return points
 
 
 def _dealt(rows: int, rng: np.random.Generator) -> tuple[Indices, Indices, Indices]:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from labelveil.common.arrays import Floats
+from labelveil.common.arrays import Floats, Indices, Singles
 from labelveil.feature_party.groups.law import SumRows, as_normal
 from labelveil.feature_party.model.trees import Trees
 from labelveil.feature_party.training.trees import as_tensors, lightgbm
@@ -28,6 +28,10 @@ _ROUNDS = 130
 _LEAVES, _DEPTH = 24, 12
 _GROUPS_IN_LEAF = 5
 """The information of this many groups is the least that a leaf must have."""
+_MOST_GROUPS = 20_000
+"""That a model learns from: what a tree costs grows with their events. Of more, each of the models
+draws its own."""
+_ROWS_AT_ONCE = 1 << 15
 _AS_GOOD = 1_000
 """Sums by which trees predict about as well as ridges: of fewer they count for less."""
 _NEXT_TO_NOTHING = 1e-9
@@ -57,17 +61,21 @@ class Boosted(NamedTuple):
     share: float
     """What they count for in predictions, 0 … 1; ridges for the rest."""
 
-    def predict(self, inputs: Floats) -> Floats:
+    def predict(self, inputs: Floats | Singles) -> Floats:
         """(n,) expected labels of (n, F) rows; not clipped to any bounds."""
-        numeric = torch.as_tensor(inputs, dtype=torch.float32)[None]
-        categories = torch.zeros((1, len(inputs), 0), dtype=torch.int64)
-        with torch.no_grad():
-            outputs = self.trees(numeric, categories).mean(dim=0)[:, 0].numpy()
-        return np.asarray(self.constant + outputs, dtype=np.float64)
+        points = np.empty(len(inputs))
+        for start in range(0, len(inputs), _ROWS_AT_ONCE):
+            part = slice(start, start + _ROWS_AT_ONCE)
+            numeric = torch.as_tensor(inputs[part], dtype=torch.float32)[None]
+            categories = torch.zeros((1, numeric.shape[1], 0), dtype=torch.int64)
+            with torch.no_grad():
+                outputs = self.trees(numeric, categories).mean(dim=0)[:, 0]
+            points[part] = self.constant + outputs.numpy()
+        return points
 
 
 def boost(
-    inputs: Floats,
+    inputs: Floats | Singles,
     data: SumRows,
     near: Floats,
     deviation: float,
@@ -99,23 +107,34 @@ def boost(
     folds = rng.permutation(data.sums.size) % _FOLDS
     package = lightgbm()
     # as single precision reads them, as those that predict do
-    table = inputs[data.rows].astype(np.float32)
+    table = inputs.astype(np.float32, copy=False)
+    if not np.array_equal(data.rows, np.arange(len(inputs))):
+        table = table[data.rows]
     parameters = {**_PARAMETERS, "num_threads": torch.get_num_threads(), "seed": seed}
-    rows = package.Dataset(table, params=parameters, free_raw_data=False).construct()
+    rows = package.Dataset(table, params=parameters).construct()
     unit = usual**-0.5  # so that single precision holds all numbers
     parameters["min_sum_hessian_in_leaf"] = least * unit**2
     models = []
     for fold in range(_FOLDS):
-        kept = np.where(folds == fold, 0.0, 1 / variances)
-        curved = np.where(kept[data.groups] > 0, curvatures, 0.0) * unit**2
+        taken = np.sort(rng.permutation(np.flatnonzero(folds != fold))[:_MOST_GROUPS])
+        there = np.zeros(data.sums.size, dtype=np.bool_)
+        there[taken] = True
+        (events,) = np.nonzero(there[data.groups])
+        groups = (np.cumsum(there) - 1)[data.groups[events]]
+        sloped, curved = slopes[events] * unit, curvatures[events] * unit**2
 
         def derivatives(
-            found: Floats, _: object, kept: Floats = kept, curved: Floats = curved
+            found: Floats,
+            _: object,
+            taken: Indices = taken,
+            groups: Indices = groups,
+            sloped: Floats = sloped,
+            curved: Floats = curved,
         ) -> tuple[Floats, Floats]:
-            left = (targets - data.by_group(slopes * found * unit)) * kept
-            return -slopes * left[data.groups] * unit, curved
+            left = targets[taken] - np.bincount(groups, sloped * found, taken.size)
+            return -sloped * (left / variances[taken])[groups], curved
 
-        booster = package.Booster({**parameters, "seed": seed + fold}, rows)
+        booster = package.Booster({**parameters, "seed": seed + fold}, rows.subset(events))
         for _ in range(_ROUNDS):
             if booster.update(fobj=derivatives):
                 break

@@ -14,14 +14,14 @@ import numpy as np
 import polars as pl
 import torch
 
-from labelveil.common.arrays import Floats, Indices
+from labelveil.common.arrays import Floats, Indices, Singles
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice, PrivateSums
 from labelveil.feature_party.groups.asking import Expected, first_question
 from labelveil.feature_party.groups.boosting import Boosted, boost
 from labelveil.feature_party.groups.codes import CodeRows
 from labelveil.feature_party.groups.law import SumRows
-from labelveil.feature_party.groups.ridge import Ridge
+from labelveil.feature_party.groups.ridge import Ridge, compressed
 from labelveil.feature_party.groups.ridge_fit import RidgeFit
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.model.encoding import Encoded, Encoder
@@ -44,11 +44,11 @@ def encoder_of(table: pl.DataFrame, stated: Stated) -> Encoder:
     return Encoder.fit(table, stated=stated, pieces=1)
 
 
-def columns_of(encoder: Encoder, encoded: Encoded, most_values: int = MOST_VALUES) -> Floats:
+def columns_of(encoder: Encoder, encoded: Encoded, most_values: int = MOST_VALUES) -> Singles:
     """(n, F) numbers: numeric columns scaled, and 1 or 0 for each frequent value of the others."""
     values = one_hot(torch.as_tensor(encoded.categories), encoder.cardinalities, most_values)
     parts = [encoded.numeric, *(each.numpy() for each in values)]
-    return np.concatenate(parts, axis=1, dtype=np.float64)
+    return np.concatenate(parts, axis=1, dtype=np.float32)
 
 
 def one_hot(
@@ -65,6 +65,9 @@ def one_hot(
 _ALONG = (0.5, 1.0, 0.5, 1.0)
 """Of each ridge, the share of the columns that a wave runs along. Which is better differs from set
 to set and from split to split, and so do two of a kind; their mean is as good as the best one."""
+_MANY_SUMS = 5_000
+"""By which two ridges are learned, one of each kind: trees count for nearly all by then, and four
+predict no better."""
 _LIKELIER = 10.0
 """By how much sums must be likelier under one ridge than under another, in logarithms, for it to
 count e times as much. Ridges that predict equally well differ by a few, by the draw of their
@@ -130,13 +133,14 @@ class SumsModel:
             )
         encoder, data = encoder_of(table, stated), SumRows.from_answers(answers)
         inputs = columns_of(encoder, encoder.encode(table))
-        ends = lattice.lower, lattice.upper
+        ends, rows = (lattice.lower, lattice.upper), compressed(inputs)
 
         def fit(number: int, start: float, along: float) -> RidgeFit:
-            return RidgeFit(inputs, data, *ends, number, start, beside, along)
+            return RidgeFit(rows, data, *ends, number, start, beside, along)
 
         with threads_for(table.height):
-            ridges, misses = zip(*_fit_ridges(fit, seed), strict=True)
+            kinds = _ALONG if data.sums.size < _MANY_SUMS else _ALONG[:2]
+            ridges, misses = zip(*_fit_ridges(fit, seed, kinds), strict=True)
             model = cls(encoder, ridges, lattice)
             if beside is None and model.learned and data.sums.size >= _LEAST_SUMS:
                 model = model._with_trees(inputs, data, misses, seed)
@@ -149,7 +153,7 @@ class SumsModel:
         return model
 
     def _with_trees(
-        self, inputs: Floats, data: SumRows, misses: Sequence[Floats | None], seed: int
+        self, inputs: Singles, data: SumRows, misses: Sequence[Floats | None], seed: int
     ) -> Self:
         """The same with trees beside the ridges, which say how far each sum is off; a warning where
         none can be boosted."""
@@ -196,20 +200,31 @@ class SumsModel:
         """(n,) expected labels of encoded rows, within their bounds; no distributions."""
         return Predictions(self._points(self.columns(inputs)), None)
 
-    def columns(self, inputs: Encoded) -> Floats:
+    def columns(self, inputs: Encoded) -> Singles:
         """(n, F) numbers of encoded rows, as ridges and trees take them."""
         return columns_of(self.encoder, inputs, self.most_values)
 
     def ask(self, table: pl.DataFrame, epsilon: float, rng: np.random.Generator) -> GroupQuestion:
         """Ask about further events, whose labels this model has not learned from."""
         inputs = self.columns(self.encoder.encode(table))
-        shares = zip(np.sqrt(self.weights), self.ridges, strict=True)
-        doubts = np.column_stack([share * ridge.doubts(inputs) for share, ridge in shares])
-        expected = Expected(inputs * self.scales, doubts, self._points(inputs), self.miss)
+        rows, mean, doubts = compressed(inputs), np.zeros(len(inputs)), []
+        for weight, ridge in zip(self.weights, self.ridges, strict=True):
+            points, unknown = ridge.predict_with_doubts(rows)
+            mean += weight * points
+            doubts.append((np.sqrt(weight) * unknown).astype(np.float32))
+        mean = self._with_boosted(mean, inputs)
+        inputs *= self.scales.astype(np.float32)
+        expected = Expected(inputs, np.column_stack(doubts), mean, self.miss)
         return expected.question(self.lattice, epsilon, rng)
 
-    def _points(self, inputs: Floats) -> Floats:
-        mean = self.weights @ [ridge.predict(inputs) for ridge in self.ridges]
+    def _points(self, inputs: Singles) -> Floats:
+        rows, mean = compressed(inputs), np.zeros(len(inputs))
+        for weight, ridge in zip(self.weights, self.ridges, strict=True):
+            mean += weight * ridge.predict(rows)
+        return self._with_boosted(mean, inputs)
+
+    def _with_boosted(self, mean: Floats, inputs: Singles) -> Floats:
+        """(n,) expected labels, of what ridges expect."""
         if self.boosted is not None:
             share = self.share_of_trees
             mean = (1 - share) * mean + share * self.boosted.predict(inputs)
@@ -236,15 +251,15 @@ def _check_bounds(problem: LabelProblem, lattice: Lattice) -> None:
 
 
 def _fit_ridges(
-    fit: Callable[[int, float, float], RidgeFit], seed: int
+    fit: Callable[[int, float, float], RidgeFit], seed: int, kinds: Sequence[float]
 ) -> list[tuple[Ridge, Floats | None]]:
     """Each ridge, from the start under which sums are likelier, and by how much sums miss it.
 
     ``fit`` makes one of the number of its random features, its start, and the share of the columns
-    that a wave runs along.
+    that a wave runs along, of which ``kinds`` has one for each.
     """
-    numbers = range(len(_ALONG) * seed, len(_ALONG) * (seed + 1))
-    constant = fit(numbers[0], _STARTS[0], _ALONG[0]).constant_evidence()
+    numbers = range(len(_ALONG) * seed, len(_ALONG) * seed + len(kinds))
+    constant = fit(numbers[0], _STARTS[0], kinds[0]).constant_evidence()
     with side_by_side() as (threads, go_on):
 
         def best(number: int, along: float) -> tuple[Ridge, Floats | None]:
@@ -256,7 +271,7 @@ def _fit_ridges(
                     break
             return max(found, key=lambda each: each[0].gain)
 
-        return list(threads.map(best, numbers, _ALONG))
+        return list(threads.map(best, numbers, kinds))
 
 
 def ask_first(

@@ -13,12 +13,40 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 import torch
 
-from labelveil.common.arrays import Floats
+from labelveil.common.arrays import Floats, Singles
 
 IN_CACHE = 1 << 10
 """Rows whose waves a processor's cache holds."""
+_SAMPLE = 1_000
+_LEAST_COLUMNS, _FEW = 32, 1 / 8
+"""Of so many columns, and of a share of numbers that are not 0, or fewer, products with these alone
+are faster."""
+
+Sparse = scipy.sparse.csr_array
+Rows = Floats | Singles | torch.Tensor | Sparse
+
+
+def compressed(inputs: Singles) -> Singles | Sparse:
+    """(n, F) rows; of those that are mostly 0, as of values of categories, the others alone."""
+    some = inputs[:: -(-max(len(inputs), 1) // _SAMPLE)]
+    few = np.count_nonzero(some) <= _FEW * some.size
+    return Sparse(inputs) if inputs.shape[1] >= _LEAST_COLUMNS and few else inputs
+
+
+def dense(rows: Rows) -> torch.Tensor:
+    """(n, F) float32."""
+    whole = rows.toarray() if isinstance(rows, Sparse) else rows
+    return torch.as_tensor(whole, dtype=torch.float32)
+
+
+def along(rows: torch.Tensor | Sparse, frequencies: torch.Tensor) -> torch.Tensor:
+    """(n, D) product of (n, F) float32 rows with (F, D) frequencies."""
+    if isinstance(rows, Sparse):
+        return torch.as_tensor(rows @ frequencies.numpy())
+    return rows @ frequencies
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,25 +68,28 @@ class Ridge:
         """Deviation of labels from predictions."""
         return math.hypot(self.deviation, self.doubt)
 
-    def predict(self, inputs: Floats) -> Floats:
+    def predict(self, inputs: Rows) -> Floats:
         """(n,) expected labels of (n, F) rows; not clipped to any bounds."""
         return self._of_features(inputs, self.coefficients)
 
-    def doubts(self, inputs: Floats) -> Floats:
-        """(n, K) what is not known of predictions of (n, F) rows, in units of the label.
+    def predict_with_doubts(self, inputs: Rows) -> tuple[Floats, Floats]:
+        """The same, and (n, K) what is not known of them, in units of the label.
 
         The product of two rows is the posterior covariance of their predictions, nearly.
         """
-        return self._of_features(inputs, self.unknown)
+        factors = torch.cat([self.coefficients[:, None], self.unknown], dim=1)
+        found = self._of_features(inputs, factors)
+        return found[:, 0], found[:, 1:]
 
-    def _of_features(self, inputs: Floats, factors: torch.Tensor) -> Floats:
-        parts = []
+    def _of_features(self, inputs: Rows, factors: torch.Tensor) -> Floats:
+        ridge = self.scales, self.frequencies, self.phases, self.linear
+        found = np.empty((inputs.shape[0], *factors.shape[1:]))  # once: small ones would pin memory
         with torch.no_grad():
-            for start in range(0, max(len(inputs), 1), IN_CACHE):
-                x = torch.as_tensor(inputs[start : start + IN_CACHE], dtype=torch.float32)
-                features = features_of(x, self.scales, self.frequencies, self.phases, self.linear)
-                parts.append((features.double() @ factors).numpy())
-        return np.concatenate(parts)
+            for start in range(0, inputs.shape[0], IN_CACHE):
+                part = slice(start, start + IN_CACHE)
+                features = features_of_rows(inputs[part], *ridge)
+                found[part] = (features.double() @ factors).numpy()
+        return found
 
 
 def features_of(
@@ -70,5 +101,25 @@ def features_of(
 ) -> torch.Tensor:
     """(n, 1 + F + D) features of (n, F) float32 rows; arguments are those of :class:`Ridge`."""
     scaled = x * scales
-    waves = math.sqrt(2 / phases.numel()) * torch.cos(scaled @ frequencies + phases)
-    return torch.cat([torch.ones(x.shape[0], 1), linear * scaled, waves], dim=1)
+    return _joined(scaled, scaled @ frequencies + phases, linear)
+
+
+def features_of_rows(
+    rows: Rows,
+    scales: torch.Tensor,
+    frequencies: torch.Tensor,
+    phases: torch.Tensor,
+    linear: torch.Tensor | float,
+) -> torch.Tensor:
+    """The same of rows in either form."""
+    if not isinstance(rows, Sparse):
+        return features_of(dense(rows), scales, frequencies, phases, linear)
+    angles = along(rows, scales[:, None] * frequencies).add_(phases)
+    return _joined(dense(rows) * scales, angles, linear)
+
+
+def _joined(
+    scaled: torch.Tensor, angles: torch.Tensor, linear: torch.Tensor | float
+) -> torch.Tensor:
+    waves = math.sqrt(2 / angles.shape[1]) * torch.cos(angles)
+    return torch.cat([torch.ones(scaled.shape[0], 1), linear * scaled, waves], dim=1)

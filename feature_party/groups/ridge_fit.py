@@ -27,7 +27,14 @@ import torch
 from labelveil.common.arrays import Floats, Indices
 from labelveil.feature_party.groups.codes import CodeRows
 from labelveil.feature_party.groups.law import SumRows, as_normal
-from labelveil.feature_party.groups.ridge import Ridge, features_of
+from labelveil.feature_party.groups.ridge import (
+    IN_CACHE,
+    Ridge,
+    Rows,
+    Sparse,
+    dense,
+    features_of_rows,
+)
 from labelveil.feature_party.groups.wave_sums import SummedRows, WaveSums
 
 FEATURES = 300
@@ -44,6 +51,7 @@ many tell scales as well. Coefficients take all."""
 _CODES = 10_000
 """Codes by which scales are learned; coefficients take all."""
 _ROWS_AT_ONCE = 1 << 16
+_SUMS_AT_ONCE = 1 << 12
 _SPREAD = 1.0
 """Deviation, before anything is known, of each logarithm that is learned."""
 _DIRECTIONS = 20
@@ -89,7 +97,7 @@ class RidgeFit:
 
     def __init__(
         self,
-        inputs: Floats,
+        inputs: Rows,
         data: SumRows,
         lower: float,
         upper: float,
@@ -103,12 +111,14 @@ class RidgeFit:
         self.all_sums = self.data = data
         self.few_sums, self.places = data, np.arange(data.sums.size)
         self.range = upper - lower
-        self.inputs = torch.as_tensor(inputs, dtype=torch.float32)
+        self.inputs = inputs if isinstance(inputs, Sparse) else dense(inputs)
         kept = torch.rand(count, FEATURES, generator=draw) < along
         kept |= ~kept.any(dim=0)  # a wave along no column would be a constant
         self.frequencies = torch.randn(count, FEATURES, generator=draw) * kept
         self.phases = 2 * math.pi * torch.rand(FEATURES, generator=draw)
-        spread = float(inputs.std(axis=0).mean()) or 1.0
+        rows = inputs.shape[0]
+        some = dense(inputs[:: -(-max(rows, 1) // _EVENTS)]).numpy()
+        spread = float(some.std(axis=0, dtype=np.float64).mean()) or 1.0
         self.first = math.log(start / (spread * math.sqrt(count)))
         self.log_scales = torch.full((count,), self.first).requires_grad_()
         # amplitude of the waves, and that of linear features relative to it
@@ -117,12 +127,12 @@ class RidgeFit:
         self.deviation = _DEVIATION  # as a share of the range
         self.draw = draw
         # an offset is what was once predicted; where labels are not clipped it does not matter
-        self.first_predictions = np.full(len(inputs), np.nan)
+        self.first_predictions = np.full(rows, np.nan)
         self.first_predictions[data.rows] = data.offsets
         self.far: Floats | None = None  # (G,) how far sums are from predicted ones
         if data.sums.size > _SUMS:
-            some = torch.randperm(data.sums.size, generator=draw)[:_SUMS]
-            self.places = np.sort(some.numpy())
+            drawn = torch.randperm(data.sums.size, generator=draw)[:_SUMS]
+            self.places = np.sort(drawn.numpy())
             self.few_sums = data.select(self.places)
         self.codes = codes
         self.all_codes = self.few_codes = torch.arange(0 if codes is None else codes.rows.size)
@@ -140,20 +150,24 @@ class RidgeFit:
         """
         if constant is None:
             constant = self.constant_evidence()
-        self.predictions, self.far = self.first_predictions, None
+        many = self.few_sums is not self.all_sums
+        self.data = self.few_sums
+        of_few = self.constant_evidence() if many else constant
+        self.predictions, self.far = self.first_predictions.copy(), None
         some = len(self._picked()) < self.all_sums.groups.size
         weighed = not self.all_sums.open_ended.all()
         again = some or weighed or self.codes is not None
-        for steps in (STEPS, STEPS_AGAIN, 0) if again else (STEPS,):
-            self.data = self.few_sums
-            picked = self._picked()
-            self._linearize(picked)
-            self._learn(steps, picked, after_step)
-            self._learn_deviation(picked)
+        for steps in (STEPS, STEPS_AGAIN) if again else (STEPS,):
+            self._learn_by_few(steps, after_step)
+            ridge = self._solved(of_few, weighed)
+            if again:
+                self._predict(ridge)
+        if again:
+            self._learn_by_few(0, after_step)
             self.data = self.all_sums
-            self._linearize()
+            if many:  # it has predicted the events of few sums alone
+                self._predict(ridge)
             ridge = self._solved(constant, weighed)
-            self.predictions = ridge.predict(self.inputs.numpy())
         return ridge
 
     @property
@@ -161,6 +175,24 @@ class RidgeFit:
         """(G,) by how much sums miss what is predicted, and what is not known of that, in units of
         the label; None where only labels as they are were summed."""
         return None if self.far is None else self.far * self.range
+
+    def _learn_by_few(self, steps: int, after_step: Callable[[], object]) -> None:
+        """Scales and the deviation, by some events of some sums."""
+        picked = self._picked()
+        self._linearize(picked)
+        self._learn(steps, picked, after_step)
+        self._learn_deviation(picked)
+
+    def _predict(self, ridge: Ridge) -> None:
+        """Take what a ridge predicts, of all events that have a part in what is solved next."""
+        all_rows = self.data is self.all_sums or self.codes is not None
+        rows = slice(None) if all_rows else self.data.rows
+        self.predictions[rows] = ridge.predict(self._of(rows))
+
+    @property
+    def _own(self) -> Indices | slice:
+        """Which of all sums are those that are learned from now."""
+        return slice(None) if self.data is self.all_sums else self.places
 
     def _linearize(self, picked: torch.Tensor | None = None) -> None:
         """Sums as linear functions of predictions, in units of the labels' range.
@@ -194,8 +226,9 @@ class RidgeFit:
         noise, more = self.data.noise / self.range**2, 0.0
         variance = self.within + noise
         if self.far is not None:
-            far = self.far if self.data is self.all_sums else self.far[self.places]
-            variance, likelier = as_normal(far, self.within, noise)
+            far = self.far[self._own]
+            known = ~np.isnan(far)
+            variance[known], likelier = as_normal(far[known], self.within[known], noise[known])
             more = float(likelier.sum())
         self.variance, self.sums_likelier = torch.as_tensor(variance), more
 
@@ -283,26 +316,31 @@ class RidgeFit:
         groups = groups[events]
         return groups, self.slopes[events] * shares[groups], count
 
-    def _rows(self, events: torch.Tensor) -> torch.Tensor:
+    def _of(self, rows: Indices | slice) -> torch.Tensor | Sparse:
+        """(n, F) columns of some rows."""
+        return self.inputs[rows]
+
+    def _rows(self, events: torch.Tensor) -> torch.Tensor | Sparse:
         """(n, F) columns of some events."""
-        return self.inputs[torch.as_tensor(self.data.rows)[events]]
+        return self._of(self.data.rows[events.numpy()])
 
     def _part(self, events: torch.Tensor) -> SummedRows:
         """Some events of sums."""
         return SummedRows.from_rows(self._rows(events), *self._weighed(events))
 
     @staticmethod
-    def _each(rows: torch.Tensor) -> SummedRows:
+    def _each(rows: torch.Tensor | Sparse) -> SummedRows:
         """Rows each of which is a group of its own."""
-        return SummedRows.from_rows(rows, torch.arange(len(rows)), torch.ones(len(rows)), len(rows))
+        count = rows.shape[0]
+        return SummedRows.from_rows(rows, torch.arange(count), torch.ones(count), count)
 
     def _parts_of_codes(self, codes: torch.Tensor) -> list[tuple[torch.Tensor, SummedRows]]:
         """Some codes and their events, part by part."""
         if self.codes is None:
             return []
-        rows = torch.as_tensor(self.codes.rows)
+        rows = self.codes.rows
         parts = torch.split(codes, _ROWS_AT_ONCE)
-        return [(part, self._each(self.inputs[rows[part]])) for part in parts]
+        return [(part, self._each(self._of(rows[part.numpy()]))) for part in parts]
 
     def _of_codes(
         self, parts: Sequence[tuple[torch.Tensor, SummedRows]]
@@ -311,17 +349,25 @@ class RidgeFit:
         return [(codes, self._summed(part)) for codes, part in parts]
 
     def _whitened(
-        self, sums: torch.Tensor, coded: Sequence[tuple[torch.Tensor, torch.Tensor]]
+        self,
+        sums: torch.Tensor,
+        coded: Sequence[tuple[torch.Tensor, torch.Tensor]],
+        kind: torch.dtype = torch.float64,
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
         """Sums of features and features of codes, of coefficients and targets whose deviation is 1.
 
-        Each with its targets, and the deviations that both were divided by.
+        Part by part, each with its targets, and the deviations that both were divided by.
         """
         seen = [(sums, self.targets, self.variance)]
         seen += [(rows, self.seen[part], self.seen_variance[part]) for part, rows in coded]
+        sizes = self._sizes.to(kind)
         for features, targets, variance in seen:
             deviations = variance.sqrt()
-            yield features * self._sizes / deviations[:, None], targets / deviations, deviations
+            whitened = (targets / deviations).to(kind)
+            for start in range(0, len(features), _SUMS_AT_ONCE):
+                part = slice(start, start + _SUMS_AT_ONCE)
+                weighed = features[part] * sizes / deviations[part, None].to(kind)
+                yield weighed, whitened[part], deviations[part]
 
     def _evidence(
         self, sums: torch.Tensor, coded: Sequence[tuple[torch.Tensor, torch.Tensor]]
@@ -336,7 +382,8 @@ class RidgeFit:
         pulled = torch.zeros(width, 1, dtype=torch.float64)
         fit, sizes = 0.0, 0.0
         for matrix, targets, deviations in self._whitened(sums, coded):
-            inner.addmm_(matrix.T, matrix)
+            rows = matrix.numpy()
+            inner += torch.as_tensor(rows.T @ rows)  # half the work of torch's: it is symmetric
             pulled.addmm_(matrix.T, targets[:, None])
             fit += float(targets.square().sum())
             sizes += float(torch.log(deviations).sum())
@@ -346,6 +393,15 @@ class RidgeFit:
         log_det = 2 * (float(torch.log(torch.diagonal(factor)).sum()) + sizes)
         evidence = likelier - 0.5 * (fit - float((pulled * mean).sum()) + log_det)
         return evidence - float(self._unlikely()), factor, mean
+
+    def _off(self, sums: torch.Tensor, factor: torch.Tensor, mean: torch.Tensor) -> Floats:
+        """(G,) how far sums are off, and what is not known of that; arguments as above."""
+        found, single = [], factor.float()
+        for matrix, targets, deviations in self._whitened(sums, []):
+            unsure = torch.linalg.solve_triangular(single, matrix.float().T, upper=False)
+            off = (targets - (matrix @ mean)[:, 0]).square() + unsure.square().sum(dim=0)
+            found.append((deviations * off.sqrt()).numpy())
+        return np.concatenate(found)
 
     def _unlikely(self) -> torch.Tensor:
         """Log of how much less likely than expected what is learned was beforehand."""
@@ -363,7 +419,7 @@ class RidgeFit:
         is ``(1 + MMᵀ)⁻¹ M``, and r is ``(1 + MMᵀ)⁻¹`` times the targets.
         """
         falling = self._unlikely()
-        if not coded and len(sums) < sums.shape[1]:
+        if not coded and len(sums) < sums.shape[1] and len(sums) <= _SUMS_AT_ONCE:
             (matrix, targets, _), *_ = self._whitened(sums, coded)
             with torch.no_grad():
                 outer = torch.eye(len(sums), dtype=torch.float64).addmm_(matrix, matrix.T)
@@ -373,8 +429,9 @@ class RidgeFit:
             return falling + (matrix * slope).sum()
         with torch.no_grad():
             _, factor, mean = self._evidence(sums, coded)
-            covariance = torch.cholesky_inverse(factor)
-        for matrix, targets, _ in self._whitened(sums, coded):
+            covariance, mean = torch.cholesky_inverse(factor).float(), mean.float()
+        # single precision is enough of a slope, which says where to step
+        for matrix, targets, _ in self._whitened(sums, coded, torch.float32):
             with torch.no_grad():
                 left = targets[:, None] - matrix @ mean
                 slope = matrix @ covariance - left * mean.T
@@ -390,6 +447,17 @@ class RidgeFit:
         )
         return torch.cat([part.constants, linear * scales * part.columns, waves], dim=1)
 
+    def _summed_all(self) -> torch.Tensor:
+        """(G, 1 + F + D) sums of the features of all events by group, times their slopes."""
+        rows, groups = self.data.rows, torch.as_tensor(self.data.groups)
+        ridge = self.log_scales.exp(), self.frequencies, self.phases, self.logs[1].exp()
+        total = torch.zeros(self.data.sums.size, 1 + self.inputs.shape[1] + FEATURES)
+        for start in range(0, len(rows), IN_CACHE):
+            part = slice(start, start + IN_CACHE)
+            features = features_of_rows(self._of(rows[part]), *ridge)
+            total.index_add_(0, groups[part], features.mul_(self.slopes[part, None]))
+        return total
+
     @property
     def _sizes(self) -> torch.Tensor:
         """(1 + F + D,) what deviation coefficients are expected to have; the constant's is 1: the
@@ -398,20 +466,20 @@ class RidgeFit:
         return torch.cat([torch.ones(1), self.logs[0].exp().expand(width)]).double()
 
     def _solved(self, constant: float, around: bool) -> Ridge:
-        sample = self.inputs[:: -(-len(self.inputs) // _SAMPLE)]
+        sample = self.inputs[:: -(-self.inputs.shape[0] // _SAMPLE)]
         with torch.no_grad():
-            sums = self._summed(self._part(torch.arange(self.data.groups.size)))
+            self._linearize()
+            sums = self._summed_all()
             coded = self._of_codes(self._parts_of_codes(self.all_codes))
             for _ in range(_WEIGHINGS if around else 0):
                 _, factor, mean = self._evidence(sums, coded)
-                (matrix, targets, deviations), *_ = self._whitened(sums, coded)
-                unsure = torch.linalg.solve_triangular(factor, matrix.T, upper=False)
-                off = (targets - (matrix @ mean)[:, 0]).square() + unsure.square().sum(dim=0)
-                self.far = (deviations * off.sqrt()).numpy()
+                if self.far is None:
+                    self.far = np.full(self.all_sums.sums.size, np.nan)
+                self.far[self._own] = self._off(sums, factor, mean)
                 self._weigh()
             evidence, factor, mean = self._evidence(sums, coded)
             coefficients = self._sizes * mean[:, 0]
-            features = features_of(
+            features = features_of_rows(
                 sample, self.log_scales.exp(), self.frequencies, self.phases, self.logs[1].exp()
             )
             weighed = (features.double() * self._sizes).T

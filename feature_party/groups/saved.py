@@ -49,7 +49,7 @@ class SumsFacts:
     events: int
     """That these are about."""
     mean: float
-    """Of their predictions."""
+    """Of their predictions, or of many of them."""
     columns: str
     """What was said of columns."""
     seed: int

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import torch
 
-from labelveil.feature_party.groups.ridge import IN_CACHE
+from labelveil.feature_party.groups.ridge import IN_CACHE, Sparse, along, dense
 
 
 class WaveSums(torch.autograd.Function):
@@ -22,7 +22,7 @@ class WaveSums(torch.autograd.Function):
     def forward(
         ctx: Any,
         scales: torch.Tensor,
-        x: torch.Tensor,
+        x: torch.Tensor | Sparse,
         weights: torch.Tensor,
         groups: torch.Tensor,
         count: int,
@@ -31,30 +31,38 @@ class WaveSums(torch.autograd.Function):
         followed: bool,
     ) -> torch.Tensor:
         size = math.sqrt(2 / phases.numel())
-        angles = torch.empty(len(x) if followed else min(len(x), IN_CACHE), phases.numel())
-        waves = torch.empty(min(len(x), IN_CACHE), phases.numel())
+        rows, scaled = x.shape[0], scales[:, None] * frequencies
+        angles = torch.empty(rows if followed else min(rows, IN_CACHE), phases.numel())
+        waves = torch.empty(min(rows, IN_CACHE), phases.numel())
         total = torch.zeros(count, phases.numel())
         weighed = size * weights[:, None]
-        for start in range(0, len(x), IN_CACHE):
-            part = slice(start, start + IN_CACHE)
-            rows = x[part] * scales
-            angle = angles[part] if followed else angles[: len(rows)]
-            wave = waves[: len(rows)]
-            torch.addmm(phases, rows, frequencies, out=angle)
+        for start in range(0, rows, IN_CACHE):
+            part = slice(start, min(start + IN_CACHE, rows))
+            angle = angles[part] if followed else angles[: part.stop - start]
+            wave = waves[: part.stop - start]
+            if isinstance(x, Sparse):
+                torch.add(along(x[part], scaled), phases, out=angle)
+            else:
+                torch.addmm(phases, x[part], scaled, out=angle)
             torch.cos(angle, out=wave)
             total.index_add_(0, groups[part], wave.mul_(weighed[part]))
         if followed:
-            ctx.save_for_backward(x, weighed, groups, frequencies, angles)
+            ctx.rows = x
+            ctx.save_for_backward(weighed, groups, frequencies, angles)
         return total
 
     @staticmethod
     def backward(ctx: Any, *slopes: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        x, weighed, groups, frequencies, angles = ctx.saved_tensors
+        weighed, groups, frequencies, angles = ctx.saved_tensors
         moved = torch.zeros_like(frequencies)
-        for start in range(0, len(x), IN_CACHE):
+        for start in range(0, len(groups), IN_CACHE):
             part = slice(start, start + IN_CACHE)
-            slope = slopes[0].index_select(0, groups[part])
-            moved.addmm_((x[part] * weighed[part]).T, slope.mul_(torch.sin(angles[part])), alpha=-1)
+            slope = slopes[0].index_select(0, groups[part]).mul_(torch.sin(angles[part]))
+            x = ctx.rows[part]
+            if isinstance(x, Sparse):
+                moved -= torch.as_tensor(x.T @ slope.mul_(weighed[part]).numpy())
+            else:
+                moved.addmm_((x * weighed[part]).T, slope, alpha=-1)
         return ((moved * frequencies).sum(dim=1), *[None] * 7)
 
 
@@ -62,7 +70,7 @@ class WaveSums(torch.autograd.Function):
 class SummedRows:
     """Rows whose features are summed, and what of their sums no scale changes."""
 
-    rows: torch.Tensor  # (n, F) float32
+    rows: torch.Tensor | Sparse  # (n, F) float32
     groups: torch.Tensor  # (n,) 0 … count - 1
     weights: torch.Tensor  # (n,)
     count: int
@@ -71,8 +79,9 @@ class SummedRows:
 
     @classmethod
     def from_rows(
-        cls, rows: torch.Tensor, groups: torch.Tensor, weights: torch.Tensor, count: int
+        cls, rows: torch.Tensor | Sparse, groups: torch.Tensor, weights: torch.Tensor, count: int
     ) -> Self:
         constants = torch.zeros(count, 1).index_add(0, groups, weights[:, None])
-        columns = torch.zeros(count, rows.shape[1]).index_add(0, groups, rows * weights[:, None])
+        columns = torch.zeros(count, rows.shape[1])
+        columns.index_add_(0, groups, dense(rows) * weights[:, None])
         return cls(rows, groups, weights, count, constants, columns)

@@ -272,7 +272,7 @@ def test_ridges_are_learned_as_they_were(steps: SumsModel) -> None:
         "points": steps.distributions(steps.encoder.encode(fresh)).points,
         "miss": steps.miss, "scales": steps.scales, "weights": steps.weights,
         "doubt": first.doubt, "gain": [each.gain for each in steps.ridges],
-        "doubts": float(np.sum(first.doubts(inputs) ** 2)),
+        "doubts": float(np.sum(first.predict_with_doubts(inputs)[1] ** 2)),
     }  # fmt: skip
     approved(
         KEPT, "ridges", {name: np.round(np.atleast_1d(value), 2) for name, value in said.items()}
@@ -322,7 +322,7 @@ def test_another_start_is_tried_where_the_first_finds_nothing(
         starts[number].append(start)
         return stand_in(number, start, along, gains)
 
-    found = [ridge for ridge, _ in models._fit_ridges(fit, seed=2)]
+    found = [ridge for ridge, _ in models._fit_ridges(fit, 2, models._ALONG)]
     assert [(ridge.number, ridge.along, ridge.gain) for ridge in found] == [
         (4, 0.5, best), (5, 1.0, best),
     ]  # fmt: skip

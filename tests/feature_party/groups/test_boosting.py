@@ -16,6 +16,7 @@ import torch
 import labelveil as lv
 from labelveil.common.errors import DataError
 from labelveil.common.mechanisms.group_sums import Lattice
+from labelveil.feature_party.groups import boosting
 from labelveil.feature_party.groups.asking import clusters
 from labelveil.feature_party.groups.boosting import Boosted, boost
 from labelveil.feature_party.groups.law import SumRows
@@ -72,6 +73,22 @@ def test_a_sum_that_is_near_predictions_says_more_than_one_that_is_far_off(
         return float(np.mean((found.predict(X) - Y) ** 2))
 
     assert error(far) < 0.7 * error()
+
+
+def test_models_of_too_many_sums_draw_theirs(
+    answer: lv.PrivateSums, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Together they have seen most, and are better than one model of as few."""
+    monkeypatch.setattr(boosting, "_MOST_GROUPS", 100)
+    data, near = SumRows.from_answers([answer]), np.full(ROWS, 5.0)
+    found = boost(X, data, near, 1.0, 0)
+    assert found is not None
+    few = data.select(np.arange(0, data.sums.size, 3))
+    alone = boost(X, few, near, 1.0, 0)
+    assert alone is not None
+    mine, its = (np.mean((each.predict(X) - Y) ** 2) for each in (found, alone))
+    assert mine < 0.15 * Y.var()
+    assert mine < its
 
 
 def test_they_count_by_how_many_sums_there_are_and_are_saved(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from labelveil.feature_party.groups import asking
 from labelveil.feature_party.groups.asking import clusters
 
 
@@ -27,3 +28,15 @@ def test_equal_points_make_groups_too() -> None:
     rng = np.random.default_rng(0)
     assert clusters(np.zeros((50, 2)), 7, rng).max() < 7
     assert clusters(np.ones((1, 2)), 7, rng).tolist() == [0]
+
+
+def test_points_beyond_those_that_means_are_found_by_go_to_the_nearest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(asking, "_MANY", 64)
+    rng = np.random.default_rng(0)
+    corner = rng.integers(0, 2, size=(2_000, 2))
+    found = clusters(corner + rng.normal(0, 0.01, (2_000, 2)), 40, rng)
+    corners = [np.unique(corner[found == group], axis=0) for group in range(found.max() + 1)]
+    assert len(corners) > 4
+    assert {len(each) for each in corners} == {1}

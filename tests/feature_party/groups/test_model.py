@@ -11,10 +11,13 @@ import pytest
 import torch
 
 import labelveil as lv
+from labelveil.common.arrays import Floats, Singles
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice, NoisySums, PrivateSums
+from labelveil.feature_party.groups import model as models
 from labelveil.feature_party.groups.asking import Expected
 from labelveil.feature_party.groups.model import SumsModel, columns_of
+from labelveil.feature_party.groups.ridge import Ridge
 
 WORKERS = np.r_[np.zeros(100, dtype=np.int64), np.arange(100) % 6 + 1]
 TABLE = pl.DataFrame({"workers": WORKERS, "age": np.arange(200.0) % 80})
@@ -81,18 +84,32 @@ def test_doubts_of_a_mean_are_those_of_its_ridges(
     first = model.ridges[0]
     mean = replace(model, ridges=(replace(first, gain=5.0), replace(first, gain=20.0)))
     drawn = {gain: np.random.default_rng(int(gain)).normal(size=(200, 3)) for gain in (5.0, 20.0)}
-    monkeypatch.setattr(type(first), "doubts", lambda self, inputs: drawn[self.gain])
+
+    def drawn_doubts(self: Ridge, inputs: Singles) -> tuple[Floats, Floats]:
+        return self.predict(inputs), drawn[self.gain]
+
+    monkeypatch.setattr(Ridge, "predict_with_doubts", drawn_doubts)
     monkeypatch.setattr(Expected, "question", lambda self, *given: (self, *given))
     expected, lattice, epsilon, _ = mean.ask(TABLE, 8, np.random.default_rng(0))  # type: ignore[misc]
     weights = np.array([np.exp(-1.5), 1]) / (np.exp(-1.5) + 1)
     wanted = sum(
         weight * doubts @ doubts.T for weight, doubts in zip(weights, drawn.values(), strict=True)
     )
-    np.testing.assert_allclose(expected.doubts @ expected.doubts.T, wanted)
+    np.testing.assert_allclose(expected.doubts @ expected.doubts.T, wanted, atol=1e-5)
     np.testing.assert_allclose(
         expected.predictions, mean.distributions(mean.encoder.encode(TABLE)).points
     )
     assert (lattice, epsilon, expected.miss) == (model.lattice, 8, mean.miss)
+
+
+@pytest.mark.parametrize(("more", "ridges"), [(0, 2), (1, 4)])
+def test_many_sums_teach_two_ridges(
+    more: int, ridges: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = lv.ask_groups(TABLE, epsilon=8, lower=0, upper=10)
+    answer = lv.group_sums(10.0 * (WORKERS > 0), question, epsilon=8)
+    monkeypatch.setattr(models, "_MANY_SUMS", answer.sums.size + more)
+    assert len(SumsModel.fit(TABLE, [answer]).ridges) == ridges
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from labelveil.common.arrays import Floats, Indices
 from labelveil.feature_party.groups import ridge_fit as ridges
 from labelveil.feature_party.groups.codes import CodeRows
 from labelveil.feature_party.groups.law import SumRows
-from labelveil.feature_party.groups.ridge import Ridge
+from labelveil.feature_party.groups.ridge import Ridge, Sparse, compressed
 from labelveil.feature_party.groups.ridge_fit import RidgeFit
 from labelveil.feature_party.notebook.sources import problem_of
 
@@ -49,7 +49,9 @@ def test_what_is_not_known_is_where_nothing_was_asked() -> None:
     groups[order] = np.arange(ROWS) * GROUPS // ROWS
     ridge, truth = fitted(inputs, groups)
     assert np.mean((ridge.predict(inputs) - truth) ** 2) < 0.02
-    seen, beyond = (np.sum(ridge.doubts(at) ** 2, axis=1).mean() for at in (inputs, inputs + 2))
+    seen, beyond = (
+        np.sum(ridge.predict_with_doubts(at)[1] ** 2, axis=1).mean() for at in (inputs, inputs + 2)
+    )
     assert beyond > 10 * seen
     # these directions hold most of what the posterior says
     assert 0.9 * ridge.doubt**2 < seen < 1.001 * ridge.doubt**2
@@ -95,6 +97,37 @@ def test_scales_are_learned_by_some_events(unequal: tuple[np.ndarray, np.ndarray
     assert np.mean((ridge.predict(inputs) - truth) ** 2) < 0.1
     scales = ridge.scales.numpy()
     assert scales[0] > 3 * scales[1:].max()
+
+
+def test_values_of_categories_are_learned_from_alike_in_either_form() -> None:
+    """Columns of mostly zeros, whole and as what is not 0 of them."""
+    rng = np.random.default_rng(6)
+    values, groups = rng.integers(0, 40, ROWS), rng.integers(0, GROUPS, ROWS)
+    inputs = np.column_stack([rng.normal(size=ROWS), values[:, None] == np.arange(40)])
+    inputs = inputs.astype(np.float32)
+    labels = 5 + inputs[:, 0] + (values < 20)
+    few = compressed(inputs)
+    assert isinstance(few, Sparse)
+    assert few.nnz == np.count_nonzero(inputs)
+    found = [
+        RidgeFit(rows, rows_of(groups, labels), 0, 10, 0).run().predict(inputs)
+        for rows in (inputs, few)
+    ]
+    np.testing.assert_allclose(*found, atol=0.01)
+
+
+def test_of_many_sums_those_that_teach_no_scales_teach_coefficients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What one column changes is told by sums that no scale is learned by."""
+    monkeypatch.setattr(ridges, "_SUMS", 60)
+    rng = np.random.default_rng(7)
+    inputs = rng.uniform(-2, 2, size=(ROWS, 2))
+    groups = np.argsort(np.argsort(inputs[:, 0])) * GROUPS // ROWS
+    labels = 5 + np.sin(4 * inputs[:, 0])
+    clipped = replace(rows_of(groups, labels), open_ended=np.zeros(ROWS, dtype=np.bool_))
+    points = RidgeFit(inputs, clipped, 0, 10, 0).run().predict(inputs)
+    assert np.mean((points - labels) ** 2) < 0.02
 
 
 def test_some_sums_keep_all_that_belongs_to_them() -> None:

@@ -29,12 +29,15 @@ from labelveil.common.randomizers.message.steps import Message
 from labelveil.common.randomizers.message.strata import (
     MOST_STRATA,
     OTHERS,
+    Strata,
+    StratumTable,
     bins_of,
     count_cells,
     keep_strata,
     stratum_law,
 )
 from labelveil.common.randomizers.message.terms import Division, LabelTerms
+from labelveil.common.randomizers.prior import NoisyPrior, expected_prior
 from tests.effort import one_in
 from tests.statistics import counts_fit
 
@@ -207,6 +210,28 @@ def test_at_most_32_strata_are_kept_the_largest_and_all_others_are_one(count: in
     if count > MOST_STRATA:
         assert strata.of_value[0] == strata.of_value[-1] == MOST_STRATA - 1
         assert strata.names[0] == f"c{count - MOST_STRATA + 1}"
+
+
+def test_events_of_no_value_are_a_stratum_and_of_equal_ones_the_first_are_kept() -> None:
+    with_none = keep_strata(["a", "b"], np.array([500, 400, 7]), 1.0)
+    assert (with_none.names, with_none.rows) == (("a", "b", OTHERS), (500, 400, 7))
+    alike = keep_strata([f"c{i}" for i in range(100)], np.r_[[1000, 2000] * 50, 0], 1.0)
+    assert alike.names == (*(f"c{i}" for i in range(1, 63, 2)), OTHERS)
+
+
+@pytest.mark.parametrize("row", [[80, 10], [110, -40], [51, 49]])
+def test_a_stratums_law_is_shrunk_as_the_formula_says(row: list[int]) -> None:
+    """Two bins of 50 expected events each, noise of scale 2; rows do not add up to the events."""
+    variance = 2 * np.exp(-0.5) / (1 - np.exp(-0.5)) ** 2
+    ratios = [count / 50 - 1 for count in row]
+    left = max(1 - 2 * (variance + 25) / 50 / sum(50 * ratio**2 for ratio in ratios), 0)
+    first, second = (max(1 + left * ratio, 1 / 20) for ratio in ratios)
+    expected = np.array([first / 4, first / 4, second / 2]) / (first / 2 + second / 2)
+    pooled, bins = expected_prior(np.array([1.0, 1.0, 2.0])), np.array([0, 0, 1])
+    noisy = NoisyPrior(np.array(row), Fraction(1), 100)
+    table = StratumTable(Strata(("all",), (100,), np.zeros(2, dtype=np.int64)), bins, noisy)
+    (law,) = table.laws(pooled)
+    np.testing.assert_allclose(law, expected, rtol=1e-12)
 
 
 def test_few_events_are_no_stratum_of_their_own() -> None:

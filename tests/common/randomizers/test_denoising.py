@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from itertools import product
 
 import numpy as np
@@ -79,6 +80,24 @@ def test_the_average_is_nearer_than_the_estimate_of_least_cp(
     averaged = squared_error()
     monkeypatch.setattr(denoising, "_TEMPERATURE", 1e-9)
     assert averaged < 0.95 * squared_error()
+
+
+@pytest.mark.parametrize(
+    ("logarithm", "most"),
+    [
+        (lambda x: 2 * np.log(x) - (x - 1) / 6, 0.025),  # gamma
+        (lambda x: -2 * (np.log(x) - 2.2) ** 2, 0.045),  # log-normal
+        (lambda x: -((x - 31) ** 2) / 128, 0.04),  # normal
+    ],
+    ids=["gamma", "log-normal", "normal"],
+)
+def test_counts_that_follow_a_common_law_are_hardly_changed(
+    logarithm: Callable[[np.ndarray], np.ndarray], most: float
+) -> None:
+    """Whatever noise is said to be on them: the law alone fits them with so few numbers."""
+    law = np.exp(logarithm(1.0 + np.arange(64)))
+    law /= law.sum()
+    assert np.abs(denoise_histogram(1000 * law, 1000, 5.0) - law).sum() < most
 
 
 def test_heaps_that_stand_out_of_the_noise_stay() -> None:

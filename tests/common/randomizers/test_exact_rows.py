@@ -92,6 +92,7 @@ def test_knots_keep_both_ends_and_follow_the_mass() -> None:
     spike = np.zeros(1000)
     spike[3] = 1.0
     assert choose_knots(labels, spike, 100).size == 100
+    assert choose_knots(np.arange(101.0), np.ones(101), 11).tolist() == list(range(0, 101, 10))
     # as dense as the cube root of the law is, however dense the points are: of two stretches of one
     # length the first has 8/9 of the mass, and of a tenth of it, which is spread evenly, the half
     uneven = np.r_[np.arange(0, 1, 1 / 4000), np.arange(1, 2, 1 / 1000)]

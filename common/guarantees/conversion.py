@@ -263,9 +263,9 @@ def _response_curve(epsilon: Fraction, orders: Sequence[Fraction]) -> tuple[Frac
     )
     # the logarithm of a number near 1 has an absolute error, which the division by α - 1 magnifies
     error = 1e-15 * (1 + np.abs(alphas * log_q))
-    bounds = (np.maximum(moments, 0) + error) / (alphas - 1)
+    bounds, half = (np.maximum(moments, 0) + error) / (alphas - 1), epsilon * epsilon / 2
     return tuple(
-        min(Fraction(above(bound)), epsilon, order * epsilon * epsilon / 2)
+        min(Fraction(above(bound)), epsilon, order * half)
         for bound, order in zip(bounds.tolist(), orders, strict=True)
     )
 

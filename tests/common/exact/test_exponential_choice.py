@@ -201,6 +201,9 @@ def test_scores_of_any_size() -> None:
     assert choice.exponential_choice(ends, Fraction(1, 2), source) == 1
     assert choice.permute_and_flip(ends, Fraction(12345678901, 2**48), source) == 1
     assert choice.permute_and_flip(np.array([0, 10**12]), Fraction(1, 2), source) == 1
+    for numerator in (2**42 - 1, 2**42 + 1, 2**43 + 1, 2**44 - 1):  # products around 2^62 to 2^64
+        rate = Fraction(numerator, 2**48)
+        assert choice.permute_and_flip(np.array([0, 2**20]), rate, source) == 1
     steep = [choice.permute_and_flip(np.array([0, 1]), Fraction(500, 7), source) for _ in range(30)]
     assert steep == [1] * 30
     assert choice.exponential_peeling(np.array([5, 0, 9]), Fraction(60), 3, source).tolist() == [

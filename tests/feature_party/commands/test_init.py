@@ -151,7 +151,8 @@ def test_the_labels_party_is_asked_before_a_file_names_it(
     }
     for said, server in refusals.items():
         done = asked(*server)
-        line = done.err.splitlines()[-1]  # before it are gRPC's own, of both ends in this process
+        # around it are gRPC's own, of both ends in this process
+        (line,) = [each for each in done.err.splitlines() if each.startswith("error: ")]
         assert done.code == 1
         assert said in line
         assert "nothing was written; with --unverified" in line

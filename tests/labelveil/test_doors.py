@@ -136,19 +136,18 @@ def test_an_interruption_ends_a_wait_for_a_thread_though_polars_is_there() -> No
 
 
 LOST = """
-import os, signal, time, types
+import signal, types
 from labelveil import programs
 from labelveil.common.signals import terminated_as_interrupted
 
 class Deleted:
     def __del__(self):
-        os.kill(os.getpid(), signal.SIGNAL)
-        time.sleep(0.1)
+        signal.raise_signal(signal.SIGNAL)
 
 def main():
     with terminated_as_interrupted():
         Deleted()
-        time.sleep(30)
+        signal.pause()
 
 programs.import_module = lambda name: types.SimpleNamespace(main=main)
 programs.labelveil()

@@ -16,6 +16,7 @@ from labelveil.common.errors import ReleaseError
 from labelveil.common.exact.channel import FiniteChannel
 from labelveil.common.exact.rational import parse_rational
 from labelveil.common.guarantees import PureDP, Unit, guarantee_from_json
+from labelveil.common.mechanisms.group_sums import NoisySums
 from labelveil.common.mechanisms.group_sums.lattice import MOST_STEPS
 from labelveil.common.mechanisms.group_sums.question import MOST_LEVELS, NO_GROUP
 from labelveil.common.mechanisms.group_sums.question import MOST_WEIGHT as MOST_GROUP_WEIGHT
@@ -265,6 +266,28 @@ class SumsSection(SpendingSection):
         list[WidthSection], Field(min_length=1, max_length=2 * MOST_STEPS), FailFast()
     ]
     """Of sums, ascending, and then of squares; every group is in one."""
+
+    @classmethod
+    def of_sums(cls, noisy: NoisySums, question: str) -> Self:
+        """State the noise on the sums that a question asks for, whose bytes have this SHA-256."""
+        asked = noisy.question
+        return cls(
+            question=question,
+            groups=asked.half_widths.size,
+            offsets=asked.offsets.tolist(),
+            largest_weight=0 if asked.weights is None else asked.largest_weight,
+            noise="discrete-laplace",
+            widths=[
+                WidthSection(
+                    half_width=each.half_width,
+                    squares=each.squares,
+                    groups=each.groups,
+                    scale=str(each.scale),
+                )
+                for each in noisy.widths
+            ],
+            guarantee=noisy.guarantee.to_json(),
+        )
 
     def check(self, steps: int, records: int) -> None:
         """``ReleaseError`` if what one label may tell, by how much it moves a sum in scales of its

@@ -7,12 +7,10 @@ import json
 import numpy as np
 
 from labelveil.common.errors import ConfigError
-from labelveil.common.randomizers.design.optimal_design import most_knots, most_outputs
-from labelveil.common.randomizers.exact_rows import MAX_WEIGHTS, size_of
-from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.design.optimal_design import most_knots
+from labelveil.common.randomizers.exact_rows import MAX_WEIGHTS
 from labelveil.common.randomizers.message.steps import Message, MessagePlan
 from labelveil.common.randomizers.message.strata import BINS
-from labelveil.common.randomizers.message.terms import LabelTerms
 from labelveil.common.release.limits import MANIFEST_BYTES, block_rows_for
 
 _NUMBER = 26
@@ -24,8 +22,6 @@ _REST = 1 << 16
 _CHANNEL = 1 << 12
 """Names and numbers, of which there are few: in all, and of a channel that is built."""
 
-_DESIGNED = ("auto", "optimal-design")
-
 
 def largest_manifest(plan: MessagePlan) -> int:
     """Bytes that the manifest of a planned message can have at most."""
@@ -34,7 +30,7 @@ def largest_manifest(plan: MessagePlan) -> int:
     grids = [grid for share in plan.channels for grid in share.group.cells.grids]
     labels = zip(plan.terms, grids, strict=True)
     points = plan.points or most_knots(plan.designed, plan.most_outputs)
-    weights = sum(_weights(label, grid, points) for label, grid in labels)
+    weights = sum(label.most_weights(grid, points) for label, grid in labels)
     if len(plan.channels) < len(plan.terms):  # one channel for all labels, or one for each
         weights = max(weights, MAX_WEIGHTS)
     if plan.strata:  # whose channels are built anew until all have room
@@ -69,7 +65,8 @@ def check_message(message: Message, rows: int) -> int:
     Its channels depend on no label, so that their own size may be looked at before anything is
     drawn. ``ConfigError`` if these are more than a client accepts.
     """
-    laws = sum(len(law) for stratum in message.released.expected_laws for law in stratum.values())
+    expected = message.released.expected_weights
+    laws = 0 if expected is None else expected.size
     channels = [randomizer for part in message.by_stratum for _, randomizer in part]
     stated = sum(len(json.dumps([c.channel.to_json(), c.details])) + _CHANNEL for c in channels)
     points = max(channel.channel.inputs.size for channel in channels)
@@ -82,13 +79,3 @@ def check_message(message: Message, rows: int) -> int:
             " fewer strata, or about fewer points"
         )
     return most
-
-
-def _weights(label: LabelTerms, grid: Grid, points: int) -> int:
-    """Weights that a label's own channel states at most, with what is said besides."""
-    if not label.needs_prior(grid):
-        return size_of(len(grid), len(grid))
-    if label.randomizer in _DESIGNED and not label.options:
-        knots = min(points, len(grid))
-        return size_of(knots, most_outputs(knots))
-    return MAX_WEIGHTS

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from labelveil.common.errors import ConfigError, DataError, PrivacyError, ReleaseError
 from labelveil.common.mechanisms.group_sums import GroupQuestion, NoisySums
 from labelveil.common.release.question import read_question
-from labelveil.common.release.sections import StratumSection
 from labelveil.common.release.size import check_message
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events.steps import Events
@@ -37,13 +36,7 @@ def answer(config: LabelPartyConfig, events: Events) -> Counted | None:
         (share,) = plan.channels
         message = plan.build(question.released(share.group))
         check_message(message, events.rows)
-    laws = question.on(share.group.cells.grids[0]).laws
-    stated = zip(question.classes.rows, laws.tolist(), strict=True)
-    strata = [
-        StratumSection(name=str(number), rows=rows, law=law)
-        for number, (rows, law) in enumerate(stated)
-    ]
-    return Counted(message, questioned=strata)
+    return Counted(message)
 
 
 def asked_sums(config: LabelPartyConfig, events: Events) -> NoisySums | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -30,10 +29,7 @@ from labelveil.common.release.sections import (
     DriftSection,
     LabelSection,
     PopulationSection,
-    PriorSection,
     StatedPrivacy,
-    StatedRandomizer,
-    StratumSection,
 )
 from labelveil.common.version import software
 from labelveil.label_party.config.sections import LabelPartyConfig
@@ -52,7 +48,6 @@ class Counted:
     drift: DriftSection | None = None
     tested: PureDP | None = None  # the test's guarantee, if these labels paid for it
     borrowed: bool = False  # whether other labels paid for the priors
-    questioned: Sequence[StratumSection] = ()  # what a question gathered, and expects
 
 
 def count_labels(plan: MessagePlan, events: Events, entropy: Entropy) -> Counted:
@@ -162,35 +157,16 @@ def _manifest(
     content: ContentSection,
     population: PopulationSection,
 ) -> Manifest:
-    # with one record per user both units have the same neighbours; the claim names the unit asked
-    unit, released = config.privacy.privacy_unit, message.released
-    strata = list(counted.questioned)
-    if message.strata is not None and not strata:
-        known = zip(message.strata.names, message.strata.rows, strict=True)
-        strata = [StratumSection(name=name, rows=rows, law=[]) for name, rows in known]
-    histograms = [] if counted.questioned else message.histograms
-    of_strata = [(group, table.histogram) for group, table in released.tables.items()]
-    priors, tables = (
-        [PriorSection.of_histogram(message.named(group), counts, unit) for group, counts in each]
-        for each in (histograms, of_strata)
-    )
-    randomizers = [
-        StatedRandomizer.of_randomizer(
-            message.named(group), randomizer, config.randomizer.options, unit, message.records
-        )
-        for group, randomizer in chain.from_iterable(message.by_stratum)
-    ]
+    unit = config.privacy.privacy_unit
+    stated = Manifest.members_of(message, config.randomizer.options, unit)
     spent = [replace(message.labels_guarantee, unit=unit)]
     if counted.tested is not None:
         spent.append(counted.tested)
     if not counted.borrowed:
-        spent += [stated.spent for stated in (*priors, *tables) if stated.noisy]
+        spent += [each.spent for each in (*stated["priors"], *stated["tables"]) if each.noisy]
     return Manifest(
         **named(config, message.codebooks.books[0].cells.grids),
-        strata=strata,
-        priors=priors,
-        tables=tables,
-        randomizers=randomizers,
+        **stated,
         privacy=privacy_of(config, message.records, compose(spent)),
         population=population,
         content=content,

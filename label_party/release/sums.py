@@ -20,7 +20,7 @@ from labelveil.common.randomizers.base import ROUNDING_STREAM
 from labelveil.common.release.blocks import SUM_BYTES, block_ranges, encode_sums
 from labelveil.common.release.limits import block_rows_for
 from labelveil.common.release.manifest import Manifest, block_digest, content_digest
-from labelveil.common.release.sections import ContentSection, SumsSection, WidthSection
+from labelveil.common.release.sections import ContentSection, SumsSection
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events.steps import Events
 from labelveil.label_party.release.message import (
@@ -61,23 +61,7 @@ def build_sums(
     sums += noisy.noise(entropy)
     content = _write(encode_sums(sums), sums.size, writer)
     spent = noisy.guarantee  # of a record: who submits the events does not say whose they are
-    stated = SumsSection(
-        question=sha256_of(not_none(not_none(events.submitted).question)),
-        groups=sums.size,
-        offsets=question.offsets.tolist(),
-        largest_weight=0 if question.weights is None else question.largest_weight,
-        noise="discrete-laplace",
-        widths=[
-            WidthSection(
-                half_width=each.half_width,
-                squares=each.squares,
-                groups=each.groups,
-                scale=str(each.scale),
-            )
-            for each in noisy.widths
-        ],
-        guarantee=spent.to_json(),
-    )
+    asked = sha256_of(not_none(not_none(events.submitted).question))
     return checked(
         Manifest(
             **named(config, [question.lattice.grid], questioned=True),
@@ -89,7 +73,7 @@ def build_sums(
             population=population_of(events, keys.hexdigest()),
             content=content,
             drift=None,
-            sums=stated,
+            sums=SumsSection.of_sums(noisy, asked),
         ),
         config,
     )

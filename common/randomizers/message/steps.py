@@ -88,14 +88,14 @@ class Released:
 
     priors: Mapping[Group, NoisyPrior]  # histograms of all events, or public priors
     tables: Mapping[Group, StratumTable] = field(default_factory=dict)  # of each stratum's
-    expected_laws: tuple[Laws, ...] = ()  # or what somebody expects of each
+    # or (S, k) whole weights of a grid's points that somebody expects of each; nobody paid for them
+    expected_weights: Integers | None = None
 
     @classmethod
     def expected(cls, group: Group, strata: Strata, weights: Integers) -> Released:
         """What somebody expects of the labels of strata, in (S, k) weights of a grid's points."""
-        laws = weights / weights.sum(axis=1, keepdims=True)
-        pooled = expected_prior(np.asarray(strata.rows) @ laws)
-        return cls({group: pooled}, expected_laws=tuple({group: law} for law in laws))
+        pooled = expected_prior(np.asarray(strata.rows) @ _laws(weights))
+        return cls({group: pooled}, expected_weights=weights)
 
     @property
     def laws(self) -> dict[Group, Floats]:
@@ -105,13 +105,19 @@ class Released:
     @property
     def laws_of_strata(self) -> list[dict[Group, Floats]]:
         """What is known of each stratum's; none without strata."""
-        if self.expected_laws:
-            return [dict(laws) for laws in self.expected_laws]
+        if self.expected_weights is not None:
+            (group,) = self.priors
+            return [{group: law} for law in _laws(self.expected_weights)]
         laws = {group: table.laws(self.priors[group]) for group, table in self.tables.items()}
         return [
             self.laws | dict(zip(laws, of_stratum, strict=True))
             for of_stratum in zip(*laws.values(), strict=True)
         ]
+
+
+def _laws(weights: Integers) -> Floats:
+    """(S, k) laws of such weights."""
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ import numpy as np
 from labelveil.common.arrays import Floats, is_number
 from labelveil.common.errors import ConfigError
 from labelveil.common.randomizers.base import Randomizer, build_randomizer
-from labelveil.common.randomizers.design.optimal_design import POINTS
+from labelveil.common.randomizers.design.optimal_design import POINTS, most_outputs
+from labelveil.common.randomizers.exact_rows import MAX_WEIGHTS, size_of
 from labelveil.common.randomizers.grid import Grid, whole_step
 
 Division = Literal["auto", "split", "joint"]
@@ -22,6 +23,7 @@ FEW = 16
 """Values that randomized response is the default for, at most: with more it is seldom right."""
 MOST_LABELS = 8
 _NEAR_ZERO = 50.0
+_DESIGNED = ("auto", "optimal-design")
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,15 @@ class LabelTerms:
             rows=rows,
             **(self.options or design),
         )
+
+    def most_weights(self, grid: Grid, points: int) -> int:
+        """Size of the channel that :meth:`build` makes, at most, whatever the prior is."""
+        if not self.needs_prior(grid):
+            return size_of(len(grid), len(grid))
+        if self.randomizer in _DESIGNED and not self.options:
+            knots = min(points, len(grid))
+            return size_of(knots, most_outputs(knots))
+        return MAX_WEIGHTS
 
 
 def check_terms(terms: Sequence[LabelTerms]) -> None:

@@ -177,15 +177,13 @@ class Rounds(Generic[ModelT]):
 
     @property
     def next(self) -> int:
-        """The first of them; ``ConfigError`` if there is none."""
-        if not self.left and self._to_score.any():
-            return self.count + 1
-        if not self.left:
+        """The first of them, or the score's after all; ``ConfigError`` if that is here, too."""
+        if not self.left and is_complete(self.config.score_folder):
             raise ConfigError(
                 f"the releases of all {self.count} rounds are in {self.config.release.directory};"
                 " train on them, or name another epoch"
             )
-        return self.left[0]
+        return self.left[0] if self.left else self.count + 1
 
     def party(self, number: int) -> LabelsPartySection:
         epoch = {"epoch": self.config.round_epoch(number)}
@@ -209,6 +207,13 @@ class Rounds(Generic[ModelT]):
         Returns to whom, what, and how it ended.
         """
         number = self.next
+        if number > self.count and not self._to_score.any():
+            return (
+                self.party(number),
+                Population(b"", self.stages.population().secret_check),
+                "too few held-out events are known to be in none of the"
+                f" {self.count} rounds, to ask how good the model is; next: feature-party evaluate",
+            )
         model = self.through(number - 1).load() if self.asks(number) else None
         return (self.party(number), *self.submit(number, model))
 

@@ -342,11 +342,24 @@ def test_what_was_submitted_elsewhere_is_not_known_and_the_rest_is_still_compare
     (rounds.config.round_folder(2) / CHECK_FILE).write_bytes(b"c" * 16)
     rounds.submit(3, "a model")
     arrived(rounds.config.round_folder(3))
-    with pytest.raises(ConfigError, match="releases of all 3 rounds are in"):  # and no score is
-        _ = rounds.next
+    party, nobody, why = rounds.submit_next()
+    assert (party.epoch, nobody.rows) == ("day-4", 0)
+    assert why.startswith("too few held-out events are known to be in none of the 3 rounds, to ask")
     (population,) = (each[2] for each in rounds.stages.noted("submit") if each[0] == "day-1")
     (rounds.config.round_folder(1) / POPULATION_FILE).write_bytes(population.keys)
-    assert replace(rounds).next == 4
+    assert replace(rounds).submit_next()[1].question == b"how good?"
+
+
+def test_nothing_is_submitted_where_nobody_is_left_to_ask_how_good_the_model_is(make: Make) -> None:
+    rounds = make(training={"holdout": 0.01})  # 4 events
+    for number in (1, 2):
+        rounds.submit(number, "a model" if number > 1 else None)
+        arrived(rounds.config.round_folder(number))
+    sent = len(rounds.stages.noted("submit"))
+    for _ in range(2):  # it may be asked again
+        assert rounds.submit_next()[1].rows == 0
+    assert len(rounds.stages.noted("submit")) == sent
+    assert rounds.stages.noted("ask score") == []
 
 
 def test_a_score_is_of_no_fewer_events_than_tell_anything(

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 from scipy.special import ndtri
 
 from labelveil.common.arrays import Floats, Indices
+from labelveil.feature_party.cell_forms import nameless
 from labelveil.feature_party.evaluation.decoded_labels import DecodedLabels, Scored, believed
 from labelveil.feature_party.evaluation.intervals import Measured, mean_error
 from labelveil.feature_party.evaluation.spread import ReleasedCodes, Spread
@@ -29,6 +30,8 @@ _TENTHS, _BINS = 10, 5
 _MOST_VALUES = 20
 _FEWEST = 30
 """Rows that a segment of its own takes."""
+_LONG = r"^\s*[+-]?\d{16,}\s*$"
+"""Whole numbers that doubles may not tell apart."""
 
 _SAVED = -1.0, 9.0
 """Variances of the label that a column can save in a model that is no worse than a constant: its
@@ -110,8 +113,11 @@ def groups_by(
 ) -> list[tuple[str, Indices]]:
     """Rows by a column: by value, or by five ranges of a number of many values.
 
-    Values of fewer than ``fewest`` rows, and all beyond the ``most`` commonest, are taken together.
+    A column with whole numbers of 16 digits and more names things, as ids of campaigns do. Values
+    of fewer than ``fewest`` rows, and all beyond the ``most`` commonest, are taken together.
     """
+    if meaning.kind == "number" and _has_long_names(column):
+        meaning = replace(meaning, kind="category")
     if meaning.kind != "other":
         column = meaning.read(column)
     column = column.alias("")  # a Series' methods take its name ^…$ for a pattern of columns
@@ -128,6 +134,12 @@ def groups_by(
         groups = [(name, np.flatnonzero((texts == name).to_numpy())) for name in common]
         groups.append(("others", np.flatnonzero(~texts.is_in(common.to_list()).to_numpy())))
     return [(name, rows) for name, rows in groups if rows.size >= min(fewest, 2)]
+
+
+def _has_long_names(column: pl.Series) -> bool:
+    if not (column.dtype.is_integer() or column.dtype == pl.String):
+        return False
+    return bool(nameless(column).cast(pl.String).str.contains(_LONG).any())
 
 
 def interval_coverage(

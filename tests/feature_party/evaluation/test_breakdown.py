@@ -187,3 +187,12 @@ def test_groups_are_values_or_ranges_and_rare_ones_go_together() -> None:
         "80 … 99": 20,
         "missing": 2,
     }
+
+
+@pytest.mark.parametrize("kind", [pl.Int64, pl.String])
+def test_ids_that_doubles_do_not_tell_apart_are_groups_of_their_own(
+    kind: type[pl.DataType],
+) -> None:
+    ids = pl.Series([2**53 + i % 30 for i in range(300)] + [None], dtype=pl.Int64).cast(kind)
+    found = {name: rows.size for name, rows in groups_by(ids, ColumnMeaning("id", "number"), 50, 1)}
+    assert found == {str(2**53 + i): 10 for i in range(30)} | {"missing": 1}

@@ -176,6 +176,7 @@ def test_another_partners_secret_is_found_out(publisher: Publisher) -> None:
         publisher.changed(0, secret_file=theirs).run("train")
 
 
+@pytest.mark.slow
 def test_labels_are_written_for_each(publisher: Publisher, tmp_path: Path) -> None:
     publisher.run("fetch")
     publisher.run("labels", f"--output={tmp_path / 'labels.csv'}")

@@ -115,6 +115,7 @@ def prepared(world: World) -> Prepared:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_rows", [97, 10_000])
 def test_every_row_is_held_out_or_trained_on_by_its_own_place(
     world: World, prepared: Prepared, tmp_path: Path, batch_rows: int

@@ -518,6 +518,7 @@ STORED: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], set[str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("twin", one_in(3, STORED, first=2))
 def test_presence_that_is_kept_or_shown_is_caught(
     party: Party, connect: Connect, monkeypatch: pytest.MonkeyPatch, twin: str
@@ -527,6 +528,7 @@ def test_presence_that_is_kept_or_shown_is_caught(
     assert where <= set(differences_by(party, connect, "absent", briefly=False))
 
 
+@pytest.mark.slow
 def test_a_watch_that_stops_is_caught(party: Party, monkeypatch: pytest.MonkeyPatch) -> None:
     read_wholly(party, monkeypatch, READERS["a refused repetition"][1])
     seen = [watch(party, some, AT) for some in (plain(VICTIMS[:1]), _named("twice"))]

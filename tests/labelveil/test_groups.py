@@ -166,6 +166,7 @@ def test_what_cannot_be_asked_or_learned_is_said() -> None:
     assert -1 < model.score(table, codes) < 2
 
 
+@pytest.mark.slow
 def test_sums_and_codes_are_of_the_events_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events of sums come first to whoever learns, and codes of each round are its own."""
     learned: list[tuple[pl.DataFrame, list[lv.PrivateSums], dict[str, Any]]] = []

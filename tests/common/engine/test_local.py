@@ -65,6 +65,7 @@ def test_workers_of_a_killed_process_end() -> None:
             os.close(descriptor)
 
 
+@pytest.mark.slow
 def test_workers_are_other_processes_and_one_is_this_one() -> None:
     for workers in (1, 2):
         with open_engine(EngineSection(workers=workers)) as engine:

@@ -87,6 +87,7 @@ def divergence(upper: np.ndarray, lower: np.ndarray, epsilon: float) -> float:
     return float(max(np.maximum(a - math.exp(epsilon) * b, 0).sum() for a, b in pairs))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not available(), reason="dp-accounting is not installed")
 @pytest.mark.parametrize("epsilon", one_in(3, [0.3, 0.8, 1.5]))
 def test_laws_that_are_composed_are_about_the_same_of_two_neighbours(epsilon: float) -> None:

@@ -124,6 +124,7 @@ def faults(randomizer: Randomizer, labels: Floats, epsilon: float) -> list[str]:
     return [check for check, passed in checks.items() if not passed]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", SHELF)
 @pytest.mark.parametrize("epsilon", one_in(4, EPSILONS, first=2))
 def test_rows_are_whole_and_epsilon_is_never_passed(key: str, epsilon: float) -> None:

@@ -46,6 +46,7 @@ def stored(tmp_path: Path) -> Path:
     return directory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 64, 65, 200])
 @pytest.mark.parametrize("keyed", [True, False])
 def test_round_trip(tmp_path: Path, rows: int, keyed: bool) -> None:
@@ -70,6 +71,7 @@ def test_round_trip(tmp_path: Path, rows: int, keyed: bool) -> None:
         assert release.labels["key"].null_count() == rows
 
 
+@pytest.mark.slow
 def test_two_byte_codes_round_trip(tmp_path: Path) -> None:
     manifest, keys, codes = make_release(
         2000, points=300, epsilon=25.0, randomizer="randomized-response"

@@ -369,6 +369,7 @@ def test_progress_begins_with_the_rows_that_were_there(
     assert seen[-1] == (1500, 1500)
 
 
+@pytest.mark.slow
 def test_interrupt_from_the_keyboard_leaves_a_partial_that_goes_on(
     world: World, files: CertificateFiles, tmp_path: Path
 ) -> None:

@@ -123,6 +123,7 @@ def test_a_channel_that_merges_labels_widens_the_assumption_free_interval() -> N
     assert found[0].assumption_free.high - found[0].assumption_free.low > plain.high - plain.low
 
 
+@pytest.mark.slow
 def test_rows_that_are_not_held_out_count_too() -> None:
     means, labels = events()
     held = np.arange(ROWS) < ROWS // 5

@@ -20,6 +20,7 @@ from tests.feature_party.learn import prepare, train
 from tests.feature_party.worlds import build_world
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", one_in(3, ["networks", "trees", "linear"]))
 def test_each_fold_is_predicted_by_those_who_left_it_out(learner: str, tmp_path: Path) -> None:
     world = build_world(tmp_path, rows=800)

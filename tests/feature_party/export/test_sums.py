@@ -51,6 +51,7 @@ def model(table: pl.DataFrame) -> SumsModel:
     return fitted
 
 
+@pytest.mark.slow
 def test_the_module_is_the_model(table: pl.DataFrame, model: SumsModel) -> None:
     strange = table.head(4).with_columns(
         pl.Series("x", [float("inf"), -1e300, None, 0.0]),

@@ -75,6 +75,7 @@ def test_a_sum_that_is_near_predictions_says_more_than_one_that_is_far_off(
     assert error(far) < 0.7 * error()
 
 
+@pytest.mark.slow
 def test_models_of_too_many_sums_draw_theirs(
     answer: lv.PrivateSums, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +92,7 @@ def test_models_of_too_many_sums_draw_theirs(
     assert mine < its
 
 
+@pytest.mark.slow
 def test_they_count_by_how_many_sums_there_are_and_are_saved(
     answer: lv.PrivateSums, model: SumsModel, tmp_path: Path
 ) -> None:

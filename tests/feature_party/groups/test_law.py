@@ -80,6 +80,7 @@ def test_sums_that_were_drawn_have_their_law() -> None:
     assert slope == pytest.approx((moved - mean) / 1e-4, abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("within", "noise"), [(1.0, 0.01), (1.0, 1.0), (1.0, 30.0), (1e-3, 4.0)])
 def test_a_normal_number_stands_for_a_sum_from_below(within: float, noise: float) -> None:
     """Against the density of a normal and a Laplace number's sum, by quadrature."""

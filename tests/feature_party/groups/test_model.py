@@ -77,6 +77,7 @@ def test_sums_of_noise_alone_show_no_column() -> None:
     assert said == {"noise": 0, "a column": 3}
 
 
+@pytest.mark.slow
 def test_doubts_of_a_mean_are_those_of_its_ridges(
     model: SumsModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +103,7 @@ def test_doubts_of_a_mean_are_those_of_its_ridges(
     assert (lattice, epsilon, expected.miss) == (model.lattice, 8, mean.miss)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("more", "ridges"), [(0, 2), (1, 4)])
 def test_many_sums_teach_two_ridges(
     more: int, ridges: int, monkeypatch: pytest.MonkeyPatch

@@ -99,6 +99,7 @@ def test_scales_are_learned_by_some_events(unequal: tuple[np.ndarray, np.ndarray
     assert scales[0] > 3 * scales[1:].max()
 
 
+@pytest.mark.slow
 def test_values_of_categories_are_learned_from_alike_in_either_form() -> None:
     """Columns of mostly zeros, whole and as what is not 0 of them."""
     rng = np.random.default_rng(6)
@@ -116,6 +117,7 @@ def test_values_of_categories_are_learned_from_alike_in_either_form() -> None:
     np.testing.assert_allclose(*found, atol=0.01)
 
 
+@pytest.mark.slow
 def test_of_many_sums_those_that_teach_no_scales_teach_coefficients(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -248,6 +250,7 @@ def test_scales_follow_the_slope_of_the_evidence() -> None:
             assert float(slope) == pytest.approx((around[1] - around[0]) / 0.02, rel=0.01)
 
 
+@pytest.mark.slow
 def test_where_no_column_matters_predictions_are_nearly_a_constant() -> None:
     """Sums of noise alone: a ridge half as likely as a constant counts for a third beside it. By
     itself it strays three times as far, by 0.16 in the mean of these."""

@@ -41,6 +41,7 @@ def saved() -> SavedSums:
     return SavedSums(SumsModel.fit(table, [sums]), FACTS)
 
 
+@pytest.mark.slow
 def test_it_predicts_and_asks_what_it_did(saved: SavedSums, tmp_path: Path) -> None:
     saved.save(tmp_path)
     again = SavedSums.load(tmp_path)
@@ -81,6 +82,7 @@ def narrowed(ridge: Ridge, width: int) -> Ridge:
     )
 
 
+@pytest.mark.slow
 def test_models_of_many_values_predict_and_so_do_those_of_format_1(tmp_path: Path) -> None:
     """When format 1 was written, 32 values of a category had a column of their own."""
     city = np.repeat([f"c{at:02}" for at in range(40)], np.arange(12, 52))

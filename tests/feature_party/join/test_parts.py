@@ -282,6 +282,7 @@ def test_a_join_is_identified_by_all_that_it_is_made_of(world: World, tmp_path: 
     assert join_content(inputs_of(world, parties=(Party(SECRET),)), sizes) == found[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rows", "buckets"), [(1500, 2), (3000, 1), (2999, 2), (100, 30), (1 << 20, 1)]
 )

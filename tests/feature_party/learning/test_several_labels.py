@@ -44,6 +44,7 @@ def counted() -> NoisyPrior:
     return private_prior(counts, 0.5, seeded_entropy(7))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("book", one_in(2, [channels_alone, channel_of_both], first=1))
 @pytest.mark.parametrize("label", [0, 1])
 def test_a_label_is_decoded_without_bias_whatever_the_others_are(book, label: int) -> None:  # type: ignore[no-untyped-def]

@@ -80,6 +80,7 @@ def test_the_loss_is_the_likelihood_of_the_codes(private: lv.PrivateLabels, head
     assert torch.isfinite(raw.grad).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", one_in(2, [1.0, 4.0]))
 @pytest.mark.parametrize("method", ["unbiased", "low-variance"])
 def test_decoded_labels_are_right_on_average(epsilon: float, method: str) -> None:
@@ -124,6 +125,7 @@ def test_labels_decoded_around_predictions_say_more(skewed: bool) -> None:
         lv.decoded_labels(private, around=points[:2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("division", one_in(3, ["alone", "joint", "split"]))
 def test_codes_to_learn_from_tell_the_prior(division: str) -> None:
     """A histogram that is off by noise alone comes nearer to what the codes say."""

@@ -165,6 +165,7 @@ def approved(name: str, *pages: Path) -> None:
     assert text.splitlines() == kept.read_text("utf-8").splitlines()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pictures")
 def test_a_simulation(make_inputs: MakeInputs, tmp_path: Path) -> None:
     coverage = {0.5: Measured(0.48, 0.45, 0.51), 0.95: Measured(0.9, 0.88, 0.92)}

@@ -93,6 +93,7 @@ def rendered(make_inputs: MakeInputs) -> str:
     return render_report(make_inputs())
 
 
+@pytest.mark.slow
 def test_a_simulation_has_every_section(rendered: str) -> None:
     page = Page(rendered)
     assert not page.open
@@ -114,6 +115,7 @@ def test_a_simulation_has_every_section(rendered: str) -> None:
     assert "a guess that is right with 50% becomes one of at most 73%" in page.text
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_pictures")
 def test_without_true_labels_nothing_claims_to_know_them(make_inputs: MakeInputs) -> None:
     page = Page(render_report(make_inputs(simulated=False)))
@@ -391,6 +393,7 @@ def test_the_last_release_with_held_out_events_is_drawn() -> None:
         assert not own.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", [0, 1])
 def test_the_channel_of_a_label_is_the_average_over_those_sent_with_it(label: int) -> None:
     """As the prior has these: P[code | value], by a sum over the cells."""

@@ -329,6 +329,7 @@ def test_models_are_trained_as_approved(learner: str) -> None:
     })  # fmt: skip
 
 
+@pytest.mark.slow
 def test_all_that_may_do_well_is_mixed_as_approved(monkeypatch: pytest.MonkeyPatch) -> None:
     section = TrainingSection(ensemble=2, epochs=2, hidden=[4], checkpoint=False)
     model = run.train(events(), TrainingSetup(section, DataSection()))
@@ -372,6 +373,7 @@ def test_what_cannot_be_trained_is_said(section: dict[str, str], said: str) -> N
         run.train(events(), TrainingSetup(TrainingSection(**section), DataSection()))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_events_in_memory_are_those_of_the_release(world: World) -> None:
     config = FeaturePartyConfig.model_validate(
         {

@@ -282,6 +282,7 @@ def test_shards_need_a_file_a_folder_and_privatized_labels(world: World, tmp_pat
         train(prepare(world.directory, world.features, settings), settings)
 
 
+@pytest.mark.slow
 def test_of_very_many_events_as_many_are_held_out_as_memory_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,7 @@ from tests.feature_party.training.learners import (
 THREADS = "labelveil.feature_party.threads.THREADS"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", ["trees", "auto"])
 def test_what_is_trained_side_by_side_is_what_one_thread_trains_and_nothing_is_said(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], learner: str

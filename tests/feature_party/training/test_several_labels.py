@@ -217,6 +217,7 @@ def test_labels_may_have_any_name(tmp_path: Path) -> None:
         LabelModels.load(tmp_path / "other")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("division", one_in(2, ["split", "joint"]))
 def test_several_labels_parties_release_each_label_on_its_own(
     tmp_path: Path, division: Division

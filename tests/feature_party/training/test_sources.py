@@ -280,6 +280,7 @@ def test_shards_hold_the_same_events_of_each_source(
         assert one.keys().equals(other.keys())
 
 
+@pytest.mark.slow
 def test_evaluation_says_it_by_source(sources: Path, trained: tuple[Prepared, Model]) -> None:
     events, model = trained
     manifests = [

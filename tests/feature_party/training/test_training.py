@@ -153,6 +153,7 @@ def test_intervals_cover(noisy: tuple[World, Prepared, np.ndarray]) -> None:
     assert order.all()
 
 
+@pytest.mark.slow
 def test_seeds_repeat_and_differ(noisy: tuple[World, Prepared, np.ndarray]) -> None:
     world, prepared, _ = noisy
     table = prepared.table.head(50)
@@ -165,6 +166,7 @@ def test_seeds_repeat_and_differ(noisy: tuple[World, Prepared, np.ndarray]) -> N
     assert not predictions(0).equals(predictions(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", one_in(2, ["absolute", "poisson"], first=1))
 @pytest.mark.parametrize("objective", one_in(4, ["likelihood", "debiased", "raw", "true"]))
 def test_other_losses_learn_too(
@@ -186,6 +188,7 @@ def test_other_losses_learn_too(
         assert np.isin(points, model.support.values).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", one_in(2, ["adamw", "rmsprop"]))
 def test_a_killed_run_ends_with_the_same_weights(
     noisy: tuple[World, Prepared, np.ndarray], tmp_path: Path, optimizer: str

@@ -111,6 +111,7 @@ def test_trees_doubt_a_logit_as_much_as_some_labels_say_of_it(
     assert step == pytest.approx(rate * whole * rows / (rows + believed), rel=0.1)
 
 
+@pytest.mark.slow
 def test_all_learners_begin_alike(repeatable: None) -> None:
     """Two labels have no shape that many parameters could get wrong: not even 72 true labels' worth
     leaves the first learner alone."""

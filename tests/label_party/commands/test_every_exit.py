@@ -51,6 +51,7 @@ def test_output_that_nobody_gets_says_what_was_charged(party: Party, streams: st
     assert len(charges(party)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "streams",
     one_in(4, ["<&- > out", "2>&- > out", "<&- 2>&- > out", "> out 2> /dev/full"], first=2),

@@ -109,6 +109,7 @@ def test_a_dry_run_of_every_purchase_says_what_it_costs_and_writes_nothing(
     assert files(shop.folder) == before
 
 
+@pytest.mark.slow
 def test_a_dry_run_fails_where_an_operator_should_look_and_a_release_goes_on(party: Party) -> None:
     assert party.run("release", "--dry-run") == party.run("release", "--dry-run", "--yes")
     rows = [f"event-{i},{i % 10}" for i in range(0, 200, 2)]
@@ -132,6 +133,7 @@ def test_a_dry_run_fails_where_an_operator_should_look_and_a_release_goes_on(par
     assert all(line in done.err for line in odd)
 
 
+@pytest.mark.slow
 def test_a_dry_run_states_what_the_purchase_then_costs(shop: Party) -> None:
     planned = shop.run("watch", "--once", "--date=day", "--dry-run")
     assert [line.split()[-1] for line in planned.out.splitlines() if "afterwards" in line] == [
@@ -272,6 +274,7 @@ def test_no_and_interrupt_spend_nothing(
     assert not shop.store.exists()
 
 
+@pytest.mark.slow
 def test_yes_is_typed_or_given(shop: Party, on_terminal: Callable[..., tuple[int, bytes]]) -> None:
     code, shown = on_terminal(b"y\n", "release")
     assert code == 0

@@ -81,6 +81,7 @@ next: label-party serve"""
     assert again.out.splitlines()[-2] == made.out.splitlines()[-2]
 
 
+@pytest.mark.slow
 def test_what_a_dry_run_says_is_what_is_then_found(party: Party) -> None:
     write_users(party)
     settings = {"data__duplicates": "last", "privacy__epsilon": 0.75, "data__missing": 2}

@@ -192,6 +192,7 @@ def test_init_writes_a_table_for_each_of_several_labels(
     assert "domain" not in written
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("column", "kinds"),
     [

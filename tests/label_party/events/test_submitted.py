@@ -88,6 +88,7 @@ def labels_at(manifest: Manifest, codes: bytes) -> list[float]:
     return manifest.channel.outputs[decode_codes(codes, manifest.content.code_bytes)].tolist()
 
 
+@pytest.mark.slow
 def test_labels_come_back_at_the_positions_of_their_keys(world: World) -> None:
     """Known keys get their label, unknown ones the missing value; other labels are left out."""
     names = ["nobody-1", *(f"event-{i}" for i in range(150, 20, -1)), "nobody-2"]
@@ -126,6 +127,7 @@ def test_two_bytes_a_row_from_257_outputs_on(world: World) -> None:
     assert labels_at(manifest, codes) == [0.0 if i % 2 else float(i % 10) for i in range(50)]
 
 
+@pytest.mark.slow
 def test_the_same_keys_again_are_harmless_at_any_time(world: World) -> None:
     keys = world.keys("a", "b", "c")
     assert world.submit(keys) == wire.POPULATION_STATUS_STORED
@@ -157,6 +159,7 @@ def test_another_population_replaces_one_that_waits_and_never_one_that_is_releas
     assert world.submit(first, epoch="2") == wire.POPULATION_STATUS_STORED
 
 
+@pytest.mark.slow
 def test_labels_that_change_after_the_release_stay_frozen_in_it(world: World) -> None:
     names = [f"event-{i}" for i in range(0, 20, 2)]
     world.submit(world.keys(*names))

@@ -213,6 +213,7 @@ def test_while_it_stops_it_is_alive_and_not_ready(party: Party, connect: Connect
     assert (closing, rows) == ([1], 60_000)
 
 
+@pytest.mark.slow
 def test_metrics_say_what_happened(party: Party, connect: Connect) -> None:
     party.release()
     party.release(data__epoch="2")
@@ -247,6 +248,7 @@ def test_metrics_say_what_happened(party: Party, connect: Connect) -> None:
         assert text.endswith("# EOF\n")
 
 
+@pytest.mark.slow
 def test_a_cancelled_fetch_is_counted_as_one(party: Party, connect: Connect) -> None:
     party.write_population({"key": [f"event-{i}" for i in range(60_000)]})
     party.release()

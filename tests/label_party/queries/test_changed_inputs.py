@@ -84,6 +84,7 @@ def test_which_events_these_are_is_a_term_of_every_purchase(
     assert not order(**changed).differences(order(**changed))
 
 
+@pytest.mark.slow
 def test_rows_without_a_user_vote_for_nothing(party: Party) -> None:
     """With ε = 40 noise is 0 but for a chance below 1 in 1000: most of five releases are exact."""
     votes = {"hats": 70, "shoes": 50, "coats": 20}

@@ -25,6 +25,7 @@ from tests.label_party.conftest import EVENTS, Party
 from tests.label_party.queries.asking import EPSILON, LARGEST, OFFERED, RELEASED, answers, charges
 
 
+@pytest.mark.slow
 def test_an_answer_is_the_gain_with_the_noise_said_beforehand(serve: Any, party: Party) -> None:
     with serve() as asker:
         terms = asker.terms()
@@ -53,6 +54,7 @@ def test_rows_may_be_left_out(serve: Any) -> None:
         assert answer.loss == pytest.approx(asker.gain(predictions), abs=21 * answer.noise_scale)
 
 
+@pytest.mark.slow
 def test_an_answer_that_cannot_tell_anything_is_refused_before_it_costs(
     serve: Any, party: Party
 ) -> None:

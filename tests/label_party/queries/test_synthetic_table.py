@@ -199,6 +199,7 @@ def test_gaussian_noise_needs_a_total_delta_and_is_charged_as_zcdp(shop: Party) 
     assert document["noise"] == "discrete-gaussian"
 
 
+@pytest.mark.slow
 def test_a_dead_process_spends_nothing(shop: Party, monkeypatch: pytest.MonkeyPatch) -> None:
     def die(*given: object, **named: object) -> None:
         raise KeyboardInterrupt
@@ -255,6 +256,7 @@ def test_other_settings_and_damage_are_refused(shop: Party) -> None:
     assert "digest" in shop.run(*arguments("--epsilon", "0.5")).error
 
 
+@pytest.mark.slow
 def test_table_and_labels_share_one_budget(shop: Party) -> None:
     assert shop.release(privacy__epsilon=2).code == 0
     assert shop.run(*arguments("--epsilon", "1")).code == 0

@@ -185,6 +185,7 @@ def test_flat_counts_release_nothing_and_are_charged(shop: Party) -> None:
     assert len(account["charges"]) == 1
 
 
+@pytest.mark.slow
 def test_a_dead_process_spends_nothing(shop: Party, monkeypatch: pytest.MonkeyPatch) -> None:
     def die(*given: object) -> None:
         raise KeyboardInterrupt

@@ -113,6 +113,7 @@ def test_each_stratum_is_sent_by_a_channel_of_its_own(world: World) -> None:
     assert len({str(channel.to_json()) for channel in manifest.channels}) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", one_in(2, [1, 2]))
 def test_workers_randomize_by_stratum(world: World, workers: int) -> None:
     numbers = np.arange(EVENTS)[::-1]

@@ -41,6 +41,7 @@ def expected(events: Path, tmp_path_factory: pytest.TempPathFactory) -> Message:
     return engines.in_memory(tmp_path_factory.mktemp("expected"), settings(events))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sizes",
     one_in(3, [SMALL, Sizes(), Sizes(slice_rows=7_777, bucket_rows=11_111, part_rows=3 << 16)]),
@@ -58,6 +59,7 @@ def test_four_workers(events: Path, expected: Message, tmp_path: Path) -> None:
     assert done == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", one_in(3, ["missing", "last", "mean"]))
 def test_duplicates(events: Path, tmp_path: Path, rule: str) -> None:
     chosen = settings(events, data__duplicates=rule)
@@ -75,6 +77,7 @@ def test_users_beyond_their_limit(events: Path, tmp_path: Path) -> None:
     assert engines.with_engine(tmp_path / "other", chosen, InProcess()) == one
 
 
+@pytest.mark.slow
 def test_the_labels_own_keys(events: Path, tmp_path: Path) -> None:
     chosen = settings(events, data__population="labels.parquet").model_copy()
     data = chosen.data.model_copy(update={"population": None})
@@ -105,6 +108,7 @@ def test_one_day_of_a_stream_and_csv(events: Path, tmp_path: Path) -> None:
     assert engines.with_engine(tmp_path / "other", chosen, InProcess()) == one
 
 
+@pytest.mark.slow
 def test_a_submitted_population_keeps_its_order(events: Path, tmp_path: Path) -> None:
     keys = engines.in_memory(tmp_path / "keys", settings(events)).files["keys"]
     chosen = settings(events, data__population="submitted")
@@ -137,6 +141,7 @@ def test_neither_tasks_nor_reprs_hold_a_secret(events: Path, tmp_path: Path) -> 
     assert "100" not in repr(Secrets(JOIN, RELEASE_KEY))
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_the_work_but_the_release(events: Path, tmp_path: Path) -> None:
     engines.with_engine(tmp_path, settings(events), InProcess())
     left = {path.name.split("-")[0] for path in (tmp_path / "work").iterdir()}
@@ -258,6 +263,7 @@ def test_what_workers_lost_before_the_purchase_cost_nothing(
         pass
 
 
+@pytest.mark.slow
 def test_who_looks_at_labels_reads_the_same_from_memory_and_in_parts(
     events: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

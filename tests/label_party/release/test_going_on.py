@@ -53,6 +53,7 @@ def released(party: Party) -> Party:
     return party
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", OTHERS)
 def test_no_prior_is_gone_on_with_on_other_terms(released: Party, other: str) -> None:
     assert goes_on(released)
@@ -100,6 +101,7 @@ def pays_again(party: Party, **changed: Any) -> bool:
     return session_to_open(config, Store(party.store), EVENTS) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", OTHER_SESSIONS)
 def test_a_session_pays_for_tests_on_its_own_terms_alone(party: Party, other: str) -> None:
     """Each of them altered by itself: whoever leaves one out tests on what nobody paid for."""

@@ -54,6 +54,7 @@ def built(values: list[float], config: LabelPartyConfig, seed: int = 0) -> tuple
     return made, rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.05, 0.1, 0.3, 1.0, 2.5, 8.0])
 @pytest.mark.parametrize("group", [1, 3])
 def test_the_claimed_epsilon_follows_from_the_integers_and_never_passes_the_request(

@@ -48,6 +48,7 @@ def plan(config: Path, monkeypatch: pytest.MonkeyPatch, run_cli: Callable[..., R
     return partial(run_cli, "plan", "--config", str(config))
 
 
+@pytest.mark.slow
 def test_a_plan_needs_no_label_and_writes_no_store(config: Path, plan: Plan) -> None:
     (config.parent / "labels.csv").unlink()
     done = plan("--epsilons", "0.5,2", "--rows", "5000", "--json")
@@ -79,6 +80,7 @@ def test_a_plan_of_two_labels_compares_the_ways_to_share_epsilon(config: Path, p
         assert part in said
 
 
+@pytest.mark.slow
 def test_a_plan_fits_a_terminal_and_a_pipe(plan: Plan) -> None:
     done = plan("--epsilons", "1", "--rows", "5000", "--explained", "0.9")
     assert done.code == 0, done

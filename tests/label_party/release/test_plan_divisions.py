@@ -57,6 +57,7 @@ def test_every_division_is_judged_and_spends_no_more_than_epsilon(plan: Division
         assert all(truth < error < constant for truth, error, constant in bounds)
 
 
+@pytest.mark.slow
 def test_labels_of_all_records_of_a_user_are_paid_for() -> None:
     config = configured(RETURNED, AMOUNT)
     user = config.privacy.model_copy(update={"unit": "user", "max_records_per_user": 3})
@@ -72,6 +73,7 @@ def test_labels_of_all_records_of_a_user_are_paid_for() -> None:
         assert spent <= row.epsilon * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "given", [{}, {"prior_share": 0.01}, {"unit": "user", "max_records_per_user": 3}]
 )
@@ -93,6 +95,7 @@ def test_what_is_judged_is_what_a_release_would_spend(way: Division, given: dict
     assert sum(row.epsilon_labels) == pytest.approx(sum(channels), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_ways_over_cells_are_left_out_if_that_is_asked_for() -> None:
     config, known = configured(RETURNED, AMOUNT), from_domain(20_000)
     rows = plan_divisions(config, known, [2.0, 0.5], over_cells=False).rows
@@ -138,6 +141,7 @@ def test_what_is_split_is_designed_with_the_knots_that_a_message_has_room_for(
     assert len(found) == 4
 
 
+@pytest.mark.slow
 def test_it_is_printed_with_what_may_be_left_out(
     plan: DivisionPlan, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -212,6 +216,7 @@ def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("division", one_in(2, ["joint", "split"]))
 def test_the_prior_of_a_release_is_by_names(
     orders: Path, run_cli: Callable[..., Result], division: str

@@ -53,6 +53,7 @@ def verdicts(party: Party, epoch: str = "1") -> dict[str, Verdict]:
     return {check.name: check.verdict for check in audit.checks}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", [RIGHT, WRONG])
 def test_all_of_epsilon_is_the_labels_whatever_the_file_says(knowing: Party, table: str) -> None:
     (knowing.folder / "known.csv").write_text(table)

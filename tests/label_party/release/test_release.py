@@ -160,6 +160,7 @@ def test_bytes_that_the_ledger_did_not_commit_are_never_served(party: Party) -> 
     assert "not the release that the ledger committed" in party.release().error
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line_and_spends_nothing(party: Party) -> None:
     keys = [f"event-{i}" for i in range(20_000)]
     party.write_population({"key": keys})

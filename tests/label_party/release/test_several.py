@@ -138,6 +138,7 @@ def test_the_same_predictions_of_two_labels_are_two_questions(two: Party) -> Non
         assert [answer.number for answer in given] == [1, 2]
 
 
+@pytest.mark.slow
 def test_the_second_release_is_the_first(two: Party) -> None:
     assert two.release().code == 0
     before = (released(two) / MANIFEST_FILE).read_bytes()
@@ -147,6 +148,7 @@ def test_the_second_release_is_the_first(two: Party) -> None:
     assert "division was" in two.release(privacy__division="split").error
 
 
+@pytest.mark.slow
 def test_what_is_fetched_is_what_was_released(two: Party, connect: Connect) -> None:
     assert two.release().code == 0
     with running(two.config()) as address:
@@ -197,6 +199,7 @@ def test_a_product_that_is_too_large_is_refused_before_anything_is_spent(two: Pa
     assert two.nothing_left()
 
 
+@pytest.mark.slow
 def test_a_label_that_nobody_has_is_named_beforehand(two: Party) -> None:
     labels = pl.read_csv(two.folder / "labels.csv").with_columns(amount=pl.lit(None, pl.Float64))
     two.write_labels(labels.to_dict(as_series=False))
@@ -225,6 +228,7 @@ def settings(folder: Path, **changes: Any) -> config.LabelPartyConfig:
     return config.LabelPartyConfig.model_validate({**one, "label": tables})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("division", one_in(2, ["joint", "split"]))
 @pytest.mark.parametrize("unit", one_in(2, ["record", "user"]))
 def test_the_bytes_do_not_depend_on_where_they_are_made(
@@ -238,6 +242,7 @@ def test_the_bytes_do_not_depend_on_where_they_are_made(
     assert len(one.tally.labels) == 2
 
 
+@pytest.mark.slow
 def test_labels_that_events_are_too_few_for_are_named(two: Party) -> None:
     assert "events are few" not in two.run("release", "--dry-run", "--epsilon=4").err
     few = two.run("release", "--dry-run", "--epsilon=0.1").err

@@ -67,6 +67,7 @@ def test_spark_makes_the_same_bytes(spark: SparkSession, events: Path, tmp_path:
         assert engines.with_engine(folder, chosen, engine, sizes) == expected
 
 
+@pytest.mark.slow
 def test_a_store_that_was_restored_serves_the_same_release(
     party: Party, connect: Callable[..., Client]
 ) -> None:

@@ -89,6 +89,7 @@ def test_what_cannot_be_delivered_is_neither_drawn_nor_charged(
     assert party.release().code == 0
 
 
+@pytest.mark.slow
 def test_a_dry_run_and_a_plan_say_how_large(party: Party) -> None:
     most = f"{largest_manifest(party.config().plan_message(200)):,} bytes"
     assert f"at most {most}, of 8,388,608" in party.run("release", "--dry-run").out

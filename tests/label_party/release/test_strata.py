@@ -196,6 +196,7 @@ def test_a_column_needs_its_values(shops: Party) -> None:
     assert "set both in [strata]" in shops.release(**wanted).error
 
 
+@pytest.mark.slow
 def test_other_values_are_other_strata(shops: Party) -> None:
     assert shops.release(**STRATA).code == 0
     assert "already released" in shops.release(**STRATA).out
@@ -247,6 +248,7 @@ def test_every_engine_makes_the_same_bytes(tmp_path: Path) -> None:
     assert first.digest == second.digest
 
 
+@pytest.mark.slow
 def test_ten_thousand_values_are_the_largest_and_all_others(shops: Party) -> None:
     values = [f"value-{i:05}" for i in range(10_000)]
     (shops.folder / "shops.txt").write_text("\n".join([*values, "north", "south"]))

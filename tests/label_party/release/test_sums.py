@@ -134,6 +134,7 @@ def in_parts(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     monkeypatch.setattr(Events, "keys_and_labels", parts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["weights", "offsets at the ends"])
 def test_events_in_several_parts_are_each_in_their_own_group(
     world: World, monkeypatch: pytest.MonkeyPatch, name: str
@@ -235,6 +236,7 @@ def test_a_missing_label_is_filled_in_and_never_left_out(world: World) -> None:
     assert with_label.size == without.size == EVENTS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", one_in(2, [1, 2]))
 def test_the_order_is_the_submitters_and_workers_change_nothing(world: World, workers: int) -> None:
     """An event that comes last may be the first of the labels party's."""
@@ -365,6 +367,7 @@ def test_a_question_that_cannot_be_answered_any_more_is_of_its_epoch_alone(world
     assert released(world)[1].size == 5
 
 
+@pytest.mark.slow
 def test_a_labels_party_without_rounds_answers_no_sums(world: World) -> None:
     world.submit(BYTES)
     manifest = world.released(rounds__questions=False)[0]
@@ -438,6 +441,7 @@ def test_the_last_question_before_the_release_counts_and_none_after_it(world: Wo
     assert account["spent"]["epsilon"] == "2"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [b"", BYTES, asking(EACH)], ids=["codes", "sums", "each"])
 def test_whatever_is_asked_the_charge_is_the_configured_one(world: World, asked: bytes) -> None:
     world.submit(asked)
@@ -519,6 +523,7 @@ def test_a_signed_release_of_sums_stays_the_same_to_the_byte(world: World) -> No
     assert "damaged" in refused.error
 
 
+@pytest.mark.slow
 def test_a_stream_that_breaks_goes_on_at_any_sum(world: World) -> None:
     world.submit(asking(EACH))
     _, sums = released(world)

@@ -78,6 +78,7 @@ def epochs(party: Party) -> list[str]:
     return sorted(path.name for path in (party.store / "releases" / "labels").iterdir())
 
 
+@pytest.mark.slow
 def test_only_drift_pays_for_a_prior_and_every_epoch_spends_the_same(party: Party) -> None:
     for day, shift in (("d1", 0), ("d2", 0), ("d3", 4), ("d4", 4)):
         write_day(party, day, shift)
@@ -116,6 +117,7 @@ def test_only_drift_pays_for_a_prior_and_every_epoch_spends_the_same(party: Part
     assert manifest(party, "d5").prior_paid
 
 
+@pytest.mark.slow
 def test_an_epoch_that_never_drifts_and_one_that_always_does_are_distinguished(
     party: Party,
 ) -> None:
@@ -130,6 +132,7 @@ def test_an_epoch_that_never_drifts_and_one_that_always_does_are_distinguished(
     assert paid == [True] * 4
 
 
+@pytest.mark.slow
 def test_the_ledger_charges_each_disjoint_epoch_once(party: Party) -> None:
     for day in ("d1", "d2", "d3"):
         write_day(party, day)
@@ -140,6 +143,7 @@ def test_the_ledger_charges_each_disjoint_epoch_once(party: Party) -> None:
     assert len(account["charges"]) == 3
 
 
+@pytest.mark.slow
 def test_additive_epochs_stop_at_the_total(party: Party) -> None:
     for day in ("d1", "d2", "d3"):
         write_day(party, day)
@@ -255,6 +259,7 @@ def test_what_has_no_histogram_is_not_tested(party: Party) -> None:
         assert [charge.purpose for charge in ledger.charges("labels")] == [LABELS] * 2
 
 
+@pytest.mark.slow
 def test_tests_before_a_session_are_none_of_its_calls(party: Party) -> None:
     alone = {name: value for name, value in SESSION.items() if name != "watch__hits"}
     for day, settings in (("d1", alone), ("d2", alone), ("d3", SESSION), ("d4", SESSION)):
@@ -359,6 +364,7 @@ def test_a_session_tests_for_the_account_that_paid_and_for_no_other(party: Party
     assert drift.test.session.outcome == tests[1].digest
 
 
+@pytest.mark.slow
 def test_a_dry_run_of_a_session_names_all_that_is_charged(party: Party) -> None:
     for day, charged in (("d1", {"tests for drift", "labels"}), ("d2", {"labels"})):
         write_day(party, day)
@@ -613,6 +619,7 @@ def test_a_manifest_that_hides_its_test_is_refused(party: Party) -> None:
         Manifest.from_bytes(json.dumps(forged).encode())
 
 
+@pytest.mark.slow
 def test_users_pay_for_all_their_records_in_a_test(party: Party) -> None:
     for day in ("d1", "d2"):
         write_day(party, day)
@@ -637,6 +644,7 @@ def test_users_pay_for_all_their_records_in_a_test(party: Party) -> None:
     assert Fraction(found.drift.test.scale) * test.exact_epsilon == 2
 
 
+@pytest.mark.slow
 def test_the_features_party_fetches_every_epoch_into_its_folder(
     party: Party, client_identity: Credentials
 ) -> None:

@@ -94,6 +94,7 @@ def test_what_cannot_be_opened_for_a_moment_is_served_afterwards(
     assert catalog.left_out() == []
 
 
+@pytest.mark.slow
 def test_a_server_begins_with_every_release_that_somebody_is_entitled_to(
     party: Party, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -219,6 +220,7 @@ def test_a_full_disk_serves_what_it_has_from_the_start_on(
     assert sorted(party.store.rglob("*")) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 40])
 def test_a_start_and_calls_seal_the_ledger_as_often_whatever_it_holds(
     party: Party, connect: Connect, monkeypatch: pytest.MonkeyPatch, count: int
@@ -237,6 +239,7 @@ def test_a_start_and_calls_seal_the_ledger_as_often_whatever_it_holds(
         assert len(sealed) <= started + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 40])
 def test_a_release_opens_and_seals_the_ledger_as_often_whatever_it_holds(
     party: Party, monkeypatch: pytest.MonkeyPatch, count: int

@@ -75,6 +75,7 @@ def test_an_authority_of_tomorrow_does_not_start(
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", USABLE.values(), ids=USABLE)
 def test_keys_that_serve_are_taken_at_both_ends(
     party: Party, authority: Authority, connect: Connect, make: Callable[[], object]

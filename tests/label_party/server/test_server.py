@@ -132,6 +132,7 @@ def test_rows_that_change_while_they_are_served_are_not_sent(
     assert refused(lambda: client.fetch(described))[0] == grpc.StatusCode.DATA_LOSS
 
 
+@pytest.mark.slow
 def test_several_data_sets(party: Party, connect: Connect) -> None:
     party.release()
     for name in ("second", "private"):
@@ -342,6 +343,7 @@ def test_a_server_that_cannot_start_says_why(
         assert part in error
 
 
+@pytest.mark.slow
 def test_serve_tells_its_port_logs_no_secret_and_stops_when_asked(
     party: Party, connect: Connect
 ) -> None:

@@ -54,6 +54,7 @@ def two(party: Party) -> Party:
     return party
 
 
+@pytest.mark.slow
 def test_a_server_that_runs_refuses_it_and_the_latest_falls_back(
     two: Party, connect: Connect
 ) -> None:
@@ -112,6 +113,7 @@ def test_a_fetch_that_runs_goes_on_while_no_ledger_can_be_read(
     catalog.close()
 
 
+@pytest.mark.slow
 def test_nothing_is_submitted_for_it(two: Party, connect: Connect) -> None:
     _withdraw(two, "2")
     secret = read_secret(two.folder / "join.key")

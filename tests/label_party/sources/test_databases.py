@@ -361,6 +361,7 @@ def test_credentials_are_never_shown(
     assert read["key"].to_list() == ["1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_a_release_from_a_database(
     party: Party, kind: str, request: pytest.FixtureRequest, tmp_path: Path
@@ -406,6 +407,7 @@ def test_a_release_from_a_database(
     assert one["population"]["rows"] == EVENTS
 
 
+@pytest.mark.slow
 def test_a_database_has_a_column_for_each_label(party: Party, database: Database) -> None:
     with_labels(party)
     table = pl.read_csv(party.folder / "labels.csv", null_values="")

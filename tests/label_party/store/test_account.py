@@ -116,6 +116,7 @@ def test_the_remedy_of_a_refusal_over_budget_works_when_it_is_typed(
     assert done.code == 0, (error, done)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["over what is stated, which is the cap", "too many digits"])
 def test_so_does_asking_for_less(kinds: Party, case: str) -> None:
     before, refused = OVER[case]
@@ -126,6 +127,7 @@ def test_so_does_asking_for_less(kinds: Party, case: str) -> None:
     assert kinds.run(*refused, *less.split()).code == 0
 
 
+@pytest.mark.slow
 def test_so_does_the_remedy_of_tests_for_drift_without_a_delta(kinds: Party) -> None:
     days = kinds.folder / "days"
     days.mkdir()
@@ -266,6 +268,7 @@ def test_the_events_of_two_accounts_are_counted_over_all_epochs(party: Party) ->
     assert len({(one["account"], one["other"]) for one in said}) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("purchase", ["top-k", "synthesize"])
 def test_every_purchase_is_about_events_that_are_compared(party: Party, purchase: str) -> None:
     assert party.release().code == 0
@@ -281,6 +284,7 @@ def test_every_purchase_is_about_events_that_are_compared(party: Party, purchase
     assert party.run(purchase, *kinds).code == 0
 
 
+@pytest.mark.slow
 def test_from_memory_and_in_parts_the_same_events_are_found(
     party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -273,6 +273,7 @@ def test_hashed_keys_and_names_are_told_apart() -> None:
     assert (fingerprint(pl.Series(["a", "b"]), secret) & np.uint64(1) == 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", [True, False])
 def test_a_row_that_names_no_user_refuses_no_release(party: Party, own: bool) -> None:
     per_user = {

@@ -85,6 +85,7 @@ def test_it_stays_spent_and_its_epoch_is_never_built_again(two: Party) -> None:
     assert "left of" in two.release(data__epoch="4").error
 
 
+@pytest.mark.slow
 def test_withdrawing_twice_changes_nothing(two: Party) -> None:
     assert _withdraw(two, "2").code == 0
     before = {**_files(two.store / "releases/labels/2"), **_charges(two)}
@@ -256,6 +257,7 @@ def test_a_backup_has_no_row_of_it_and_its_restore_knows_it(two: Party) -> None:
     assert _charges(two)["2"]["reason"] == WRONG
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", ["[kc]*.bin", "*"])
 def test_its_rows_may_be_removed(two: Party, names: str) -> None:
     """Whoever erases does so by hand; nothing else asks for them any more."""

@@ -129,6 +129,7 @@ def test_impossible_budgets_are_refused() -> None:
             noise_multiplier(PrivateSteps(0.1, 10), epsilon, delta)
 
 
+@pytest.mark.slow
 def test_the_accountant_is_asked_for_all_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, Any]] = []
 

@@ -99,6 +99,7 @@ def test_who_waits_goes_on_when_told(module: str, tmp_path: Path) -> None:
     assert "must be > 0" in str(party.failure())
 
 
+@pytest.mark.slow
 def test_a_server_that_ends_at_once_is_a_failure(tmp_path: Path) -> None:
     with (
         pytest.raises(StageFailed, match="label-party serve"),

@@ -99,6 +99,7 @@ def _children() -> list[str]:
     return [line for line in lines if "tests.faults" not in line]  # other tests' own helper
 
 
+@pytest.mark.slow
 def test_every_documented_file_is_there(run: tuple[Path, dict[str, Any]]) -> None:
     out, metrics = run
     assert json.loads((out / "metrics.json").read_text()) == metrics

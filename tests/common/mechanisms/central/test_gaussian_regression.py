@@ -73,6 +73,7 @@ def _overheard(
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_the_noise_has_its_law(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, labels = _data(300)

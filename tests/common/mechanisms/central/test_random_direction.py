@@ -55,6 +55,7 @@ def _bias(reports: Floats, gradient: Floats) -> Floats:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize("size", one_in(3, [1, 2, 7], first=1))
 @pytest.mark.parametrize("norm", one_in(3, [0.0, 0.4, 1.0], first=2))

@@ -26,6 +26,7 @@ def weights(model: TorchModel) -> list[float]:
     return [one for part in model.module.parameters() for one in part.detach().ravel().tolist()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("multi", "truth"), one_in(2, [(False, CLASSES), (True, SIDES)]))
 def test_it_learns_classes_or_several_labels(multi: bool, truth: Any) -> None:
     model = made(multi_label=multi).fit(X, truth)

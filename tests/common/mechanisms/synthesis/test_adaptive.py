@@ -114,6 +114,7 @@ def test_projection_fits_consistent_marginals_exactly() -> None:
     np.testing.assert_allclose(WORKLOAD.marginal(merged, 0), [0.25, 0.75, 0], atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_the_model_is_close_on_a_small_table(budget: Budget) -> None:
     model = SelectMeasureProject(WORKLOAD, budget).draw(TABLE, seeded_entropy(2))

@@ -211,6 +211,7 @@ def test_on_correlated_labels_one_channel_beats_one_a_label(epsilon: float) -> N
             assert all(a < b for a, b in pairs)
 
 
+@pytest.mark.slow
 def test_a_label_that_counts_more_loses_less() -> None:
     prior, losses = correlated(), ["squared", "absolute"]
     targets = Targets.for_cells(BOTH, prior, losses, [1.0, 1.0], 20_000)

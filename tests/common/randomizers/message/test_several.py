@@ -64,6 +64,7 @@ def sent(
     return randomize(labels, plan, seeded_entropy(seed))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("division", ["auto", "split", "joint"])
 @pytest.mark.parametrize("group", one_in(2, [1, 3], first=1))
 def test_the_message_spends_what_its_integers_say_and_no_more(
@@ -79,6 +80,7 @@ def test_the_message_spends_what_its_integers_say_and_no_more(
     assert (JOINT in names) == (division != "split")
 
 
+@pytest.mark.slow
 def test_a_joint_channel_bounds_a_change_of_all_labels_at_once() -> None:
     made = sent(events(), TERMS, 1.0, 1, "joint").message
     ((group, built),) = made.channels
@@ -95,6 +97,7 @@ def test_a_joint_channel_bounds_a_change_of_all_labels_at_once() -> None:
     assert worst <= exp_lower_bound(1 - prior.exact_epsilon)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("terms", TERMS, ids=lambda label: label.name)
 def test_one_label_is_sent_alike_however_it_is_divided(terms: LabelTerms) -> None:
     labels = events(2000)[:, [TERMS.index(terms)]]
@@ -141,6 +144,7 @@ def test_the_division_is_the_one_that_is_predicted_to_lose_less(epsilon: float, 
     )
 
 
+@pytest.mark.slow
 def test_what_needs_no_prior_is_not_counted() -> None:
     labels = events()
     asked = [

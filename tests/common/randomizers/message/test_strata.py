@@ -62,6 +62,7 @@ def sent(epsilon: float = 2.0, records: int = 1, seed: int = 1) -> tuple[Private
     return randomize(labels[:, None], plan, seeded_entropy(seed), strata), strata
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("records", [1, 3])
 def test_the_message_spends_what_its_integers_say_and_no_more(records: int) -> None:
     message = sent(2.0, records)[0].message
@@ -259,6 +260,7 @@ def test_labels_are_sent_alone_where_strata_have_no_room_for_more(
     assert 1.9 < events.guarantee.exact_epsilon <= 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("division", one_in(3, ["auto", "split", "joint"], first=1))
 def test_several_labels_are_sent_by_channels_of_their_stratum(division: Division) -> None:
     labels, strata = in_strata(4000)

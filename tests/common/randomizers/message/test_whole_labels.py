@@ -17,6 +17,7 @@ from tests.effort import one_in
 COIN = [0, 1] * 500
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("labels", "points"),
     one_in(

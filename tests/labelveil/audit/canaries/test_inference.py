@@ -201,6 +201,7 @@ def test_found_canaries_have_the_law_of_planted_ones(run: Made) -> None:
         assert low <= chosen.sum() <= high
 
 
+@pytest.mark.slow
 def test_a_smooth_model_is_silent_and_the_control_is_not(run: Made) -> None:
     columns = np.concatenate([np.ones((EVENTS, 1)), run.features], axis=1)
     weights = np.linalg.lstsq(columns, run.channel.outputs[run.codes], rcond=None)[0]

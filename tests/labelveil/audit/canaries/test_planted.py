@@ -93,6 +93,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Grown:
     return grow(tmp_path_factory.mktemp("grown"), PLANTING, CONFIG)
 
 
+@pytest.mark.slow
 def test_a_right_party_passes(grown: Grown) -> None:
     audit = score(grown.planted, grown.evidence, grown.secret)
     verdicts = {check.name: check.verdict for check in audit.checks}
@@ -440,6 +441,7 @@ def tilted(slopes: tuple[float, float]) -> np.ndarray:
     return np.column_stack([1 / (1 + odds), odds / (1 + odds)])
 
 
+@pytest.mark.slow
 def test_a_right_party_of_two_labels_passes(pairs: Grown) -> None:
     audit = score(pairs.planted, pairs.evidence, pairs.secret)
     verdicts = {check.name: check.verdict for check in audit.checks}
@@ -449,6 +451,7 @@ def test_a_right_party_of_two_labels_passes(pairs: Grown) -> None:
     assert "canaries told apart" not in pairs.failed(within)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", one_in(2, ["epsilon on each of two labels", "both labels at once"])
 )

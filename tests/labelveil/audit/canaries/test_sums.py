@@ -123,6 +123,7 @@ def submit(planted: Planted, secret: Path, question: bytes, epoch: str) -> None:
         populations.store("labels", epoch, *uploads, facts)
 
 
+@pytest.mark.slow
 def test_a_right_party_passes(grown: Grown) -> None:
     audit = score(grown.planted, grown.first, grown.secret, before=[grown.second])
     assert [c.name for c in audit.checks if c.verdict is Verdict.FAIL] == []

@@ -15,6 +15,7 @@ def drawn() -> ElementTree.Element:
     return ElementTree.fromstring(architecture.PICTURE.read_text())
 
 
+@pytest.mark.slow
 def test_the_picture_shows_every_room_and_no_other(drawn: ElementTree.Element) -> None:
     shown = {part.get("data-room") for part in drawn.iter() if part.get("data-room")}
     assert shown == set(architecture.rooms()), "run make architecture"

@@ -45,6 +45,7 @@ def test_freed_memory_is_used_again() -> None:
     assert _said(CHILD, "pinned") < _said(CHILD, "plain") / 10
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's thresholds are pinned")
 def test_freed_arrays_leave_no_holes() -> None:
     assert _said(HOLES, "pinned") < 120  # of 234 that were freed; NumPy and what is kept have 40

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from labelveil.label_party.config.sections import load
 from tests.deploy.documents import DEPLOY, documents, stages
 
@@ -24,6 +26,7 @@ def valid(path: Path) -> bool:
     return done.returncode == 0
 
 
+@pytest.mark.slow
 def test_the_schema_accepts_it(tmp_path: Path) -> None:
     assert valid(FILE)
     broken = tmp_path / "compose.yaml"

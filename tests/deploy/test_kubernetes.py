@@ -45,6 +45,7 @@ def test_the_schemas_accept_every_object(party: str, version: str) -> None:
             check(broken, version)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("party", PARTIES)
 def test_kustomize_builds_them(party: str) -> None:
     if shutil.which("kubectl") is None:

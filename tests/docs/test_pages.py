@@ -142,6 +142,7 @@ def test_every_block_is_read(page: Page) -> None:
             PARSERS[language](block)
 
 
+@pytest.mark.slow
 @named([page for page in PAGES if "python" in page.languages and str(page) not in SLOW])
 def test_the_python_runs(page: Page, tmp_path: Path) -> None:
     run_page(page, tmp_path, "python")

@@ -324,6 +324,7 @@ def _columns(draw: st.DrawFn) -> list[str]:
     return cells[:120]
 
 
+@pytest.mark.slow
 @settings(max_examples=effort(6, 300))
 @given(
     st.lists(_columns(), min_size=1, max_size=3),

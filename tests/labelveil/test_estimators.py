@@ -164,6 +164,7 @@ def test_what_cannot_be_is_said(tmp_path: Any) -> None:
         lv.LabelDPRegressor().fit(x, [0, 1, 0], channel=private)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "true",
     one_in(
@@ -203,6 +204,7 @@ def test_codes_of_a_channel_alone_are_checked(codes: list[int], said: str) -> No
 FAST: dict[str, Any] = {"learner": "linear", "head": "gaussian", "ensemble": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("kind", ["lazy", "to_arrow"])
 def test_a_lazy_table_is_a_table(data: Data, kind: str) -> None:
@@ -327,6 +329,7 @@ def test_what_a_mask_hides_of_features_is_missing(data: Data) -> None:
     np.testing.assert_array_equal(model.fit(hidden, private.codes).predict(x), wanted)
 
 
+@pytest.mark.slow
 def test_random_state_may_be_none_or_a_generator(data: Data) -> None:
     table, _, private = data
     fast = {"learner": "linear", "head": "gaussian", "ensemble": 2}

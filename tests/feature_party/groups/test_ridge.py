@@ -220,6 +220,7 @@ def test_the_evidence_of_a_constant_is_the_likelihood_of_the_sums() -> None:
         assert found == pytest.approx(max(likely), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_scales_follow_the_slope_of_the_evidence() -> None:
     rng = np.random.default_rng(5)
     inputs, labels = rng.uniform(-1, 1, size=(3_000, 3)), rng.uniform(0, 10, size=3_000)

@@ -147,6 +147,7 @@ def test_codes_to_learn_from_tell_the_prior(division: str) -> None:
         problem_of(private, np.array([0.5]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("division", one_in(3, ["split", "separate", "joint"]))
 def test_each_label_of_a_release_is_named(division: Division) -> None:
     release, _, labels = two_labels(3000, division)

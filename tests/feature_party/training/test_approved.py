@@ -303,6 +303,7 @@ def events() -> Prepared:
     return Prepared.of_table(table, codes, LabelProblem.from_channel(channel, shares))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", ["linear", "trees", "networks"])
 def test_models_are_trained_as_approved(learner: str) -> None:
     section = TrainingSection(

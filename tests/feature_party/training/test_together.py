@@ -297,6 +297,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[int, bytes]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "other",
     [

@@ -61,6 +61,7 @@ def test_trees_are_exported(tmp_path: Path, name: str) -> None:
     assert exported.rows > 500  # compared there with the model itself
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", one_in(2, [trees._SMALL, trees._LARGE]))
 @pytest.mark.parametrize("last", one_in(2, [trees.ROUNDS, 3]))
 def test_trees_as_tensors_are_those_of_lightgbm(

@@ -505,6 +505,7 @@ def test_a_curve_has_the_surest_guesses_first() -> None:
     assert _curve(np.array([], dtype=np.bool_)) == {"share": [], "right": []}
 
 
+@pytest.mark.slow
 def test_a_smooth_fit_has_no_memory_of_events() -> None:
     rng = RNG(6)
     x = np.tile(rng.normal(size=(1000, 2)), (17, 1))  # in two blocks

@@ -87,7 +87,8 @@ class Judging:
         scored = Scored(Predictions(points, None), np.ones(rows, dtype=np.bool_))
         spread = label_spread(release)
         decoded = decode_labels(release, support, scored, spread.centre)
-        return explained(release, support, scored, spread, decoded), spread, problem
+        known = label_spread(release, centre=float(points.mean()))
+        return explained(release, support, scored, spread, decoded), known, problem
 
     def first_round(self, epsilon: float, seed: int) -> Judged:
         """What the codes of a first round say beforehand."""

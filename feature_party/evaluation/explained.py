@@ -68,7 +68,8 @@ class Explained:
     association: float  # of predictions and codes: about standard normal if there is none
     events: int | None
     epsilon: float | None
-    spread: Spread | None = None  # what codes and histogram say of the constant's loss
+    # what codes and histogram say of the loss of the constant that sums compare predictions with
+    spread: Spread | None = None
     sums: int = 0  # events whose sums tell it, in place of codes
     codes: Measured | None = None  # what these tell of R² then
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -227,7 +227,10 @@ def score(
     releases = _released_codes(events, rows.codes, manifests, label)
     spread = label_spread(releases)
     decoded = decode_labels(releases, support, scored, spread.centre)
-    compared = explained(releases, support, scored, spread, decoded)
+    # a question about the model compares it with its mean, which all rounds tell: the first one's
+    # histogram alone may be far off
+    about = label_spread(releases, centre=float(points.mean()))
+    compared = replace(explained(releases, support, scored, spread, decoded), spread=about)
     variance = compared.constant
     true = None if labels is None else labels.get(source)
     figures = decoded, spread.centre, variance, None if true is None else true[rows.matched]

@@ -54,7 +54,7 @@ class ReleasedCodes:
 class Spread:
     """The loss w(y) of a constant prediction, such as its squared error."""
 
-    centre: float  # the constant: the mean of the released prior
+    centre: float  # the constant, such as the mean of the released prior
     value: float  # estimate of E w(y): of (y − centre)², in squared label units
     shown: float  # the prior's own, as far as ``value`` and its error allow: smoother, but biased
     terms: Floats  # (n,) the part of ``value`` that each row's code gives, times n
@@ -98,15 +98,18 @@ class Spread:
         return Measured(float(np.clip(mean / self.shown, low, high)), low, high)
 
 
-def label_spread(sources: Sequence[ReleasedCodes], loss: MeanLoss = SQUARED) -> Spread:
-    """Estimate the loss of predicting the prior's mean for every row.
+def label_spread(
+    sources: Sequence[ReleasedCodes], loss: MeanLoss = SQUARED, centre: float | None = None
+) -> Spread:
+    """Estimate the loss of predicting ``centre``, by default the prior's mean, for every row.
 
     The rows of all releases together are the rows scored; each counts by its number of rows.
     """
     rows = sum(source.rows.size for source in sources)
     shares = [source.rows.size / rows for source in sources]
     priors = [source.problem.prior for source in sources]
-    centre = sum(p * s.problem.mean for p, s in zip(shares, sources, strict=True))
+    if centre is None:
+        centre = sum(p * s.problem.mean for p, s in zip(shares, sources, strict=True))
     losses = [loss.of_constant(centre, source.problem) for source in sources]
     values, variances, terms = label_means(sources, [*map(_cut_off, losses, priors)])
     weighted = zip(shares, priors, losses, strict=True)

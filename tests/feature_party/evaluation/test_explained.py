@@ -91,6 +91,15 @@ def test_the_spread_of_the_labels_is_unbiased_and_as_sure_as_it_says() -> None:
     assert least >= binomial_range(20, 0.975)[0]
 
 
+@pytest.mark.parametrize("centre", [0.0, 2.5, 5.0])
+def test_the_loss_of_a_constant_that_is_given_is_told(centre: float) -> None:
+    labels = events()[1]
+    spread = label_spread(sources(labels, thresholds_channel(GRID.points, 3.0), 0), centre=centre)
+    assert spread.centre == centre
+    assert spread.error < 0.5  # of losses that are 5.5, 0.9 and 8.8
+    assert abs(spread.value - np.mean((labels - centre) ** 2)) < 4 * spread.error
+
+
 @pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize("pull", [1.0, 0.05])

@@ -211,7 +211,7 @@ def test_what_makes_the_squared_error_least_counts_most_in_any_unit() -> None:
     assert shares[2:] == pytest.approx(shares[:2])
     one, other = nothing @ GRID, right @ GRID
     errors = [np.mean((one + s * (other - one) - labels) ** 2) for s in np.linspace(0, 1, 101)]
-    assert shares[0] == pytest.approx(np.argmin(errors) / 100, abs=0.05)
+    assert shares[0] == pytest.approx(np.argmin(errors) / 100, abs=0.1)
     assert shares[1] < 0.05
 
 

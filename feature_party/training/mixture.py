@@ -1,7 +1,7 @@
 """Candidates: pairs of a learner and a law, and how those that were trained are mixed.
 
-One step does it, from what all say of rows that they did not see: shares by likelihood, then how
-much of the released prior is left in the predictions, then what makes the squared error less.
+They are stacked by what all say of rows that they did not see, the released prior as one more: by
+likelihood, then by squared errors.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from labelveil.common.arrays import Floats
-from labelveil.feature_party.learning.mixing import (
-    choose_mixture,
-    least_squares_share,
-    null_share,
-)
+from labelveil.common.arrays import Floats, Integers
+from labelveil.feature_party.learning.mixing import ROWS, choose_mixture, squares, stack
 from labelveil.feature_party.learning.problem import Codes, LabelProblem
 from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.model.facts import EpochLosses, HeadFacts
 from labelveil.feature_party.training.fitting import EpochRecord, Fit
+
+_NEGLIGIBLE = 0.02
+"""Share that costs a model and changes nothing."""
+_OPEN = 0.1
+"""Shares of their own that candidates are given before squared errors are looked at."""
 
 
 @dataclass(frozen=True)
@@ -97,11 +98,11 @@ class Mixture:
         """(v,) of its own, out of fold, without the released prior."""
         return np.asarray(-np.log(self.average(lambda fit: np.exp(-fit.losses))))
 
-    def moved(self, place: int, share: float) -> Mixture:
-        """Move a share of what all have to the candidate at a place."""
-        weights = [(1 - share) * each.weight for each in self.trained]
-        weights[place] += share
-        return replace(self, trained=_weighted(self.trained, weights))
+    @property
+    def shares(self) -> Floats:
+        """Of all that is mixed, together 1, the released prior's last."""
+        weights = [each.weight for each in self.trained]
+        return np.append((1 - self.shrinkage) * np.array(weights), self.shrinkage)
 
     @property
     def head(self) -> str:
@@ -130,36 +131,43 @@ class Mixture:
         ]
 
 
-def _weighted(trained: Sequence[Trained], weights: Sequence[float]) -> tuple[Trained, ...]:
-    return tuple(replace(each, weight=w) for each, w in zip(trained, weights, strict=True))
+def _shared(trained: Sequence[Trained], shares: Floats) -> Mixture:
+    """Candidates with their shares, the released prior's last, without those under 2%."""
+    *models, prior = np.where(shares < _NEGLIGIBLE * (1 - shares[-1]), 0.0, shares)
+    weights = np.array(models) / sum(models)
+    pairs = zip(trained, weights.tolist(), strict=True)
+    return Mixture(tuple(replace(each, weight=w) for each, w in pairs), float(prior))
 
 
 @dataclass(frozen=True, eq=False)
 class Stack:
-    """Finds shares, for a support and labels that are worth ``effective_labels`` true ones."""
+    """Finds shares, for a support and labels that are worth ``effective_labels`` true ones.
+
+    ``codes_of`` are those of training rows.
+    """
 
     problem: LabelProblem
     support: Support
     effective_labels: float
+    codes_of: Callable[[Integers], Codes]
 
     def by_likelihood(self, plain: Sequence[Trained], flexible: Sequence[Trained] = ()) -> Mixture:
         """Give candidates the shares under which they explain the codes best.
 
-        Plain ones are trusted, the first most; flexible ones must prove themselves.
+        Plain ones are trusted, the first most; flexible ones must prove themselves. What has no
+        likelihood is alone.
         """
-        trained = [*plain, *flexible]
-        if len(trained) == 1:
-            return Mixture(_weighted(trained, [1.0]))
-        losses = np.stack([each.fit.losses for each in trained])
+        first = plain[0]
+        if first.candidate.objective != "likelihood":
+            return _shared(plain, np.array([1.0, 0.0]))
+        losses, several = (
+            np.array([each.fit.losses for each in some]).reshape(-1, first.fit.losses.size)
+            for some in (plain, flexible)
+        )
+        nothing = self.losses_of_prior(self.codes_of(first.fit.rows))
         # all begin alike where distributions have no shape that the first would be trusted for
         labels = math.inf if self.support.discrete else self.effective_labels
-        shares = choose_mixture(losses[: len(plain)], losses[len(plain) :], labels)
-        return Mixture(_weighted(trained, np.concatenate(shares).tolist()))
-
-    def with_prior(self, mixture: Mixture, codes: Codes) -> Mixture:
-        """Give the released prior what out-of-fold likelihoods of the (v,) codes leave it."""
-        alone = self.losses_of_prior(codes)
-        return replace(mixture, shrinkage=null_share(mixture.losses, alone, self.effective_labels))
+        return _shared([*plain, *flexible], choose_mixture(losses, several, nothing, labels))
 
     def losses_of_prior(self, codes: Codes) -> Floats:
         """(v,) those of the released prior alone, of (v,) codes."""
@@ -167,26 +175,27 @@ class Stack:
         alone = self.support.prior @ (likelihood / likelihood.max(axis=0))
         return np.asarray(-np.log(alone)[codes])
 
-    def by_squares(self, mixture: Mixture, means: Sequence[Trained], codes: Codes) -> Mixture:
-        """Give every candidate the share that makes the squared error least, one after another.
+    def by_squares(self, mixture: Mixture, means: Sequence[Trained]) -> Mixture:
+        """Move shares to where they make the squared error least.
 
         A likelihood judges the shapes of distributions, too, and cannot judge those that learn
-        ``means`` alone, which come first here. What codes say beyond what they should by the
-        mixture stands for what labels are beyond its predictions: with far less noise than labels
-        decoded without bias.
+        ``means`` alone, which join here: they begin with a tenth, and all with a tenth between
+        them; the released prior only if it has a share. What codes say beyond what they should by
+        the mixture stands for what labels are beyond its predictions: with far less noise than
+        labels decoded without bias.
         """
-        said = self.support.estimates
+        said, joined = self.support.estimates, replace(mixture, trained=(*mixture.trained, *means))
+        codes = self.codes_of(mixture.main.fit.rows)
         weight = np.sqrt(said.information)[self.support.channel_of[codes]]
-        mixture = replace(mixture, trained=(*mixture.trained, *means))
-        last = len(mixture.trained) - len(means)
-        for place in (*range(last, len(mixture.trained)), *range(last)):
-            residual = said.of_code[codes] - mixture.shrunk(lambda fit: fit.estimates, 0.0)
-            rival = mixture.trained[place].fit.predictions
-            difference = (rival - self.predictions(mixture)) / self.problem.deviation
-            share = least_squares_share(weight * residual, weight * difference)
-            if share:
-                mixture = mixture.moved(place, share)
-        return mixture
+        residual = said.of_code[codes] - mixture.shrunk(lambda fit: fit.estimates, 0.0)
+        points = [each.fit.predictions - self.problem.mean for each in joined.trained]
+        places = np.stack([*points, np.zeros(codes.size)]) / self.problem.deviation
+        believed = (1 - 2 * _OPEN) * joined.shares
+        believed[len(mixture.trained) : -1] += _OPEN / max(len(means), 1)
+        believed[:-1] += _OPEN / len(points)
+        evidence = squares(weight * residual, weight * places, joined.shares)
+        found = _shared(joined.trained, stack(evidence, ROWS * believed))
+        return replace(found, tried=mixture.tried)
 
     def predictions(self, mixture: Mixture) -> Floats:
         """(v,) out-of-fold predictions of all that is mixed, before any adjustment."""

@@ -15,10 +15,7 @@ import torch
 from labelveil.common.errors import ConfigError
 from labelveil.feature_party.learning.calibration import decoding_slope
 from labelveil.feature_party.learning.heads import candidate_heads
-from labelveil.feature_party.learning.mixing import (
-    Gain,
-    prior_adjustment,
-)
+from labelveil.feature_party.learning.mixing import ahead, prior_adjustment
 from labelveil.feature_party.learning.objectives import (
     LikelihoodObjective,
     Objective,
@@ -96,7 +93,6 @@ class _Run:
         true = self.section.objective == "true"
         each = 1.0 if true else self.problem.informativeness * self.problem.evenness
         self.effective_labels = each * events.training_rows
-        self.stack = Stack(self.problem, self.support, self.effective_labels)
         # whether nothing is chosen, so that all that may do well is tried
         section = self.section
         self.everything = section.objective == section.head == section.learner == "auto"
@@ -110,18 +106,18 @@ class _Run:
             pieces=resolve_pieces(data.pieces, self.effective_labels),
         )
         self.rows = events.encoded(setup, fit)
+        worth, codes_of = self.effective_labels, self.rows.codes_of
+        self.stack = Stack(self.problem, self.support, worth, codes_of)
         settings = resolve_settings(section, events.training_rows)
         self.settings = replace(settings, validation=self.rows.left_out(settings.validation))
 
     def train(self) -> Model:
         mixture = self._mixture()
         codes = self.rows.codes_of(mixture.main.fit.rows)
-        if mixture.main.candidate.objective == "likelihood":
-            mixture = self.stack.with_prior(mixture, codes)
         adjustment = reach = None
         if self.everything:
             if self._means_are_told:
-                mixture = self.stack.by_squares(mixture, self._boosted(MEAN), codes)
+                mixture = self.stack.by_squares(mixture, self._boosted(MEAN))
                 reach = self._reach(mixture)
             if len(mixture.predicting) > 1:
                 # one family of distributions alone owes most of the distance to the released prior
@@ -210,11 +206,13 @@ class _Run:
         beat = float(losses[: losses.size * group // members].mean())
         tried = self._fit(rivals, range(group), beat)
         best = min((each.fit.losses for each in tried), key=np.mean)
-        gain = Gain.between(losses[: best.size], best)
+        same = losses[: best.size]
         alone = self.stack.losses_of_prior(self.rows.codes_of(mixture.main.fit.rows))
-        # of very many rows a lead is certain that changes nothing
-        ahead = gain.likely and gain.value > _WORTH * float((alone - losses).mean())
-        if group < members and not ahead:
+        # one standard error now, on four times the rows, would be two; of very many rows a lead is
+        # certain that changes nothing
+        worth = _WORTH * float((alone - losses).mean())
+        leads = ahead(same, best, 1.0) and float((same - best).mean()) > worth
+        if group < members and not leads:
             if self.setup.on_epoch is not None:
                 behind = "behind the mixture on a part of the rows, left out"
                 last = replace(tried[0].fit.history[-1], ended=behind)

@@ -20,14 +20,7 @@ from labelveil.feature_party.learning.decoding import convex_targets, decoder, i
 from labelveil.feature_party.learning.derivatives import derivatives_of
 from labelveil.feature_party.learning.heads import build_head, canonical_tilts
 from labelveil.feature_party.learning.law_table import LawTable
-from labelveil.feature_party.learning.mixing import (
-    Gain,
-    choose_mixture,
-    least_squares_share,
-    mixture_weights,
-    null_share,
-    prior_adjustment,
-)
+from labelveil.feature_party.learning.mixing import ahead, choose_mixture, prior_adjustment
 from labelveil.feature_party.learning.names import HEAD_NAMES
 from labelveil.feature_party.learning.objectives import SharedObjective, build_objective
 from labelveil.feature_party.learning.problem import (
@@ -294,33 +287,21 @@ def test_mixtures_are_weighed_as_approved() -> None:
     for effective in (10.0, 1000.0, 1e9):
         for count in (0, 1, 2):
             plain, flexible = losses[: 4 - count], losses[4 - count :]
-            found[f"mixture {effective} {count}"] = choose_mixture(plain, flexible, effective)
-        found[f"null {effective}"] = null_share(losses[0], losses[0] + 0.01, effective)
+            found[f"mixture {effective} {count}"] = np.round(
+                choose_mixture(plain, flexible, losses[0] + 0.01, effective), 5
+            )
         found[f"adjusted {effective}"] = prior_adjustment(
             np.array([0.5, 0.4, 0.1]), np.array([0.2, 0.3, 0.5]), effective
-        )
-    found["weights"] = mixture_weights(np.exp(-losses))
-    found["believed"] = mixture_weights(np.exp(-losses), np.array([0.7, 0.1, 0.1, 0.1]))
-    difference = rng.normal(size=300)
-    for share in (0.0, 0.05, 0.5, 2.0):
-        found[f"share {share}"] = least_squares_share(
-            share * difference + losses[0] - 2, difference
         )
     approved(KEPT, "mixing", found)
 
 
-def test_a_gain_is_certain_from_two_standard_errors_on_and_likely_from_one() -> None:
-    for value, likely, certain in ((2.0, True, False), (2.01, True, True), (1.01, True, False),
-                                   (1.0, False, False), (-3.0, False, False)):  # fmt: skip
-        gain = Gain(value, 1.0)
-        assert (gain.likely, gain.certain) == (likely, certain)
-    found = Gain.between(np.array([1.0, 2.0, 4.0]), np.array([0.0, 2.0, 1.0]))
-    assert (found.value, found.error) == pytest.approx((4 / 3, np.std([1, 0, 3], ddof=1) / 3**0.5))
-    assert Gain.between(np.ones(1), np.zeros(1)).error == np.inf
-    assert Gain.between(np.array([1.0, 3.0]), np.zeros(2)).error == pytest.approx(1.0)
-    # of a hundred nats nothing is asked
-    assert null_share(np.zeros(101), np.ones(101), 10.0) == 0
-    assert null_share(np.ones(50), np.zeros(50), 10.0) > 0.9
+def test_a_rival_is_ahead_by_more_than_two_standard_errors_or_as_many_as_asked() -> None:
+    spread = np.array([-1.0, 1.0]) / 2**0.5  # of two rows, a standard error of 1/√2
+    for gain, errors, found in ((1.4, 2.0, False), (1.42, 2.0, True), (0.72, 1.0, True),
+                                (0.7, 1.0, False), (-3.0, 1.0, False)):  # fmt: skip
+        assert ahead(gain + spread, np.zeros(2), errors) == found
+    assert not ahead(np.ones(1), np.zeros(1))
 
 
 def test_slopes_are_least_squares_and_called_off_from_a_tenth_and_three_errors_on() -> None:

@@ -8,7 +8,6 @@ import pytest
 from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
 from labelveil.feature_party.learning.calibration import decoding_slope
 from labelveil.feature_party.learning.decoding import convex_targets, decoder, indicator_decoder
-from labelveil.feature_party.learning.mixing import mixture_weights
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.learning.several_releases import join_problems
 from tests.feature_party.worlds import thresholds_channel
@@ -99,20 +98,6 @@ def test_squares_make_up_for_rounding() -> None:
     np.testing.assert_allclose(midpoints, exact, rtol=1e-9)
     whole = bins_problem()
     np.testing.assert_array_equal(convex_targets(whole, np.square), whole.grid**2)
-
-
-def test_mixture_weights_maximise_the_likelihood() -> None:
-    rng = np.random.default_rng(0)
-    likelihoods = rng.uniform(0.1, 1, size=(2, 400))
-    weights = mixture_weights(likelihoods)
-
-    def total(first: float) -> float:
-        return float(np.log(first * likelihoods[0] + (1 - first) * likelihoods[1]).sum())
-
-    best = max(np.linspace(0, 1, 1001), key=total)
-    assert weights[0] == pytest.approx(best, abs=0.01)
-    dominated = mixture_weights(np.stack([np.full(50, 0.9), np.full(50, 0.1)]))
-    np.testing.assert_array_equal(dominated, [1.0, 0.0])
 
 
 def test_slope_finds_flat_predictions() -> None:

@@ -5,44 +5,112 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from labelveil.feature_party.learning.mixing import choose_mixture, null_share, prior_adjustment
+from labelveil.feature_party.learning.mixing import (
+    Evidence,
+    choose_mixture,
+    likelihoods,
+    prior_adjustment,
+    squares,
+    stack,
+)
+
+NO_PRIOR = 1e3
+"""Nats of a prior that explains nothing."""
 
 
-def _losses(gain: float, spread: float, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Losses of a model that gains ``gain`` nats a row on average, and of nothing."""
+def evidence(of: str) -> Evidence:
+    rng = np.random.default_rng(5)
+    if of == "likelihoods":
+        return likelihoods(rng.exponential(1.0, size=(3, 400)))
+    truth = rng.normal(size=400)
+    predictions = truth + rng.normal(size=(3, 400)) * np.array([[1.0], [2.0], [0.7]])
+    before = np.array([0.2, 0.5, 0.3])
+    return squares(truth + 3 * rng.normal(size=400) - before @ predictions, predictions, before)
+
+
+@pytest.mark.parametrize("of", ["likelihoods", "squares"])
+@pytest.mark.parametrize("rows", [[3.0, 2.0, 1.0], [0.01, 5.0, 5.0], [4.0, 0.0, 1.0]])
+def test_no_other_shares_are_better_than_those_found(of: str, rows: list[float]) -> None:
+    against, believed = evidence(of), np.array(rows)
+    found = stack(against, believed)
+    assert found.sum() == pytest.approx(1)
+    assert ((found > 0) == (believed > 0)).all()
+
+    def loss(shares: np.ndarray) -> float:
+        some = believed > 0
+        return against(shares)[0] - float(believed[some] @ np.log(shares[some]))
+
+    others = np.random.default_rng(0).dirichlet(np.ones((believed > 0).sum()), 300)
+    for other in others:
+        every = found.copy()
+        every[believed > 0] = 0.99 * found[believed > 0] + 0.01 * other
+        assert loss(every) >= loss(found) - 1e-6
+
+
+def test_the_losses_are_those_of_a_mixture() -> None:
+    losses, shares = np.array([[1.0, 2.0, 0.3], [0.5, 4.0, 0.2]]), np.array([0.3, 0.7])
+    against = likelihoods(losses)
+    better = against(shares)[0] - against(np.array([1.0, 0.0]))[0]
+    mixed = -np.log(shares @ np.exp(-losses)).sum()
+    assert better == pytest.approx(mixed - losses[0].sum(), rel=1e-5)
+    residual, predictions = np.array([1.0, -1.0, 2.0]), np.array([[1.0, 0.0, 3.0], [0.0, 2.0, 1.0]])
+    after = residual - (shares - [1, 0]) @ predictions
+    moved = squares(residual, predictions, np.array([1.0, 0.0]))(shares)[0]
+    wanted = (after @ after - residual @ residual) / (2 * residual.var())
+    assert moved == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(("noise", "least", "most"), [(1.0, 0.75, 0.85), (5000.0, 0.0, 0.25)])
+def test_squares_find_the_least_true_error_where_labels_tell(
+    noise: float, least: float, most: float
+) -> None:
+    rng = np.random.default_rng(1)
+    truth = rng.normal(size=200_000)
+    better, worse = truth + rng.normal(size=truth.size), truth + 2 * rng.normal(size=truth.size)
+    residual = truth + noise * rng.normal(size=truth.size) - worse
+    of_worse = squares(residual, np.stack([worse, better]), np.array([1.0, 0.0]))
+    assert least <= stack(of_worse, np.array([9.0, 1.0]))[1] <= most  # independent: 4 / (4 + 1)
+
+
+def weighed(plain: np.ndarray, labels: float, flexible: np.ndarray | None = None) -> np.ndarray:
+    """Shares beside a prior that explains nothing, without its own."""
+    none = np.zeros((0, plain.shape[1])) if flexible is None else flexible
+    shares = choose_mixture(plain, none, np.full(plain.shape[1], NO_PRIOR), labels)
+    return np.asarray(shares[:-1] / shares[:-1].sum())
+
+
+def of_prior(gain: float, spread: float, rows: int) -> float:
+    """The prior's share beside a model that gains ``gain`` nats a row on average."""
     noise = spread * np.sin(np.arange(rows) * 12.9898)  # deterministic, mean about 0
-    return np.full(rows, 1.0) - gain + noise, np.full(rows, 1.0)
+    model = np.full(rows, 1.0) - gain + noise
+    return float(choose_mixture(model[None], np.zeros((0, rows)), np.full(rows, 1.0), 1e4)[-1])
 
 
 def test_a_model_that_explains_the_labels_is_believed() -> None:
-    assert null_share(*_losses(0.02, 0.05, 20_000), 1e4) == 0.0
+    assert of_prior(0.02, 0.05, 20_000) < 0.01
 
 
 def test_a_model_that_is_worse_than_nothing_is_not() -> None:
-    assert null_share(*_losses(-0.05, 0.05, 5_000), 1e4) > 1 - 1e-4
+    assert of_prior(-0.05, 0.05, 5_000) > 0.95
 
 
-def test_belief_starts_from_even_odds() -> None:
-    model, nothing = np.full(100, 1.0), np.full(100, 1.0)
-    assert null_share(model, nothing, 1e4) == pytest.approx(0.5)
-    # nothing and a sure gain of ln 3 nats at odds 1 : 3, and every share a of it at 1 + 2 a, nearly
-    shares = np.linspace(0, 1, 51)
-    between = np.exp(shares * np.log(3))
-    wanted = (1 + (between * (1 - shares)).mean()) / (4 + between.mean())
-    found = null_share(model - np.log(3) / 100, nothing, 1e4)
-    assert found == pytest.approx(wanted, abs=1e-3)
+def test_the_prior_begins_with_three_rows_of_thirteen() -> None:
+    assert of_prior(0.0, 0.0, 100) == pytest.approx(3 / 13)
+    # the more nats are gained the less is left: 3 / (1 − s) = 10 / s + 100 g / (1 + s g)
+    for nats in (2.0, 20.0):
+        gain = nats / 100
+        share = 1 - of_prior(np.log1p(gain), 0.0, 100)
+        assert 3 / (1 - share) == pytest.approx(10 / share + 100 * gain / (1 + share * gain), 1e-4)
 
 
-def test_a_gain_as_large_as_its_error_is_half_believed() -> None:
-    """The same gain, of rows that agree and of rows that do not."""
-    sure, unsure = (_losses(0.005, spread, 1_000) for spread in (0.01, 0.2))
-    assert null_share(*sure, 1e4) < 0.1
-    assert 0.15 < null_share(*unsure, 1e4) < null_share(*unsure, 50) < 0.5
+def test_the_same_gain_is_believed_more_of_rows_that_agree() -> None:
+    assert of_prior(0.005, 0.01, 1_000) < of_prior(0.005, 0.2, 1_000) < 0.5
 
 
 def test_extreme_losses_do_not_overflow() -> None:
-    assert null_share(np.full(10, 1e5), np.zeros(10), 1e4) > 0.99
-    assert null_share(np.zeros(1000), np.full(1000, 1e5), 1e4) == 0.0
+    far, near, none = np.full((1, 1000), 1e5), np.zeros((1, 1000)), np.zeros((0, 1000))
+    assert choose_mixture(far, none, near[0], 1e4)[-1] > 0.98
+    assert choose_mixture(near, none, far[0], 1e4)[-1] < 0.01
 
 
 def test_flexible_parts_must_prove_themselves() -> None:
@@ -50,18 +118,18 @@ def test_flexible_parts_must_prove_themselves() -> None:
     plain = 1 + 0.1 * rng.normal(size=(2, 4_000))
     slightly, clearly = plain[:1] - 1e-4, plain[:1] - 0.1
     slightly = slightly + 0.1 * rng.normal(size=slightly.shape)
-    assert choose_mixture(plain, slightly, 1e4)[1].sum() == 0
-    assert choose_mixture(plain, clearly, 1e4)[1].sum() > 0.5
+    assert weighed(plain, 1e4, slightly)[-1] == 0
+    assert weighed(plain, 1e4, clearly)[-1] > 0.5
 
 
 def test_the_first_head_is_trusted_most_where_labels_cannot_tell() -> None:
-    same, none = np.ones((3, 200)), np.zeros((0, 200))
-    np.testing.assert_allclose(choose_mixture(same, none, 1e5)[0], [1 / 3] * 3)
-    np.testing.assert_allclose(choose_mixture(same, none, 250.0)[0], [0.8, 0.1, 0.1])
-    np.testing.assert_allclose(choose_mixture(same, none, np.inf)[0], [1 / 3] * 3)
-    np.testing.assert_allclose(choose_mixture(same[:1], none, 1e5)[0], [1.0])
+    same = np.ones((3, 200))
+    np.testing.assert_allclose(weighed(same, 1e5), [1 / 3] * 3)
+    np.testing.assert_allclose(weighed(same, 250.0), [0.8, 0.1, 0.1])
+    np.testing.assert_allclose(weighed(same, np.inf), [1 / 3] * 3)
+    np.testing.assert_allclose(weighed(same[:1], 1e5), [1.0])
     worse = np.ones((3, 2000)) + np.array([[0.5], [0.0], [0.5]])
-    np.testing.assert_allclose(choose_mixture(worse, none, 250.0)[0], [0, 1, 0], atol=0.05)
+    np.testing.assert_allclose(weighed(worse, 250.0), [0, 1, 0], atol=0.05)
 
 
 def test_few_nats_do_not_move_what_is_believed() -> None:
@@ -72,7 +140,7 @@ def test_few_nats_do_not_move_what_is_believed() -> None:
 
     def share(nats: float) -> float:
         losses = np.stack([first, first - nats / 1000 + noise])
-        return float(choose_mixture(losses, np.zeros((0, 1000)), 40.0)[0][0])
+        return float(weighed(losses, 40.0)[0])
 
     assert share(3.0) > 0.9  # what the best of several gains by chance
     assert share(400.0) < 0.1
@@ -105,10 +173,10 @@ def test_a_candidate_that_is_clearly_behind_begins_with_next_to_nothing() -> Non
     rng = np.random.default_rng(0)
     best = rng.normal(1.0, 0.1, 5000)
     near, far = best + rng.normal(0, 0.05, 5000), best + 0.02 + rng.normal(0, 0.05, 5000)
-    weights, _ = choose_mixture(np.stack([near, far, best]), np.zeros((0, 5000)), 400.0)
-    assert weights[1] == 0
+    weights = weighed(np.stack([near, far, best]), 400.0)
+    assert weights[1] < 0.001
     # unless it adds to the others: it is right where they are wrong
     half = np.arange(5000) < 2000
     other = best + np.where(half, -1.0, 1.0)
-    weights, _ = choose_mixture(np.stack([best, other]), np.zeros((0, 5000)), 400.0)
+    weights = weighed(np.stack([best, other]), 400.0)
     assert weights[1] > 0.1

@@ -231,7 +231,7 @@ def test_a_mixture_says_what_predicts_and_what_was_tried() -> None:
     assert found.head == "trees-gamma (75%) + gaussian (25%)"
     assert found.average(lambda fit: fit.losses).tolist() == [4.0, 4.5]
     assert found.shrunk(lambda fit: fit.losses, 1.0).tolist() == [2.5, 2.75]
-    assert [each.weight for each in found.moved(2, 0.2).trained] == pytest.approx([0.2, 0.6, 0.2])
+    assert found.shares.tolist() == [0.125, 0.375, 0.0, 0.5]
     assert {name: (f.validation_loss, f.weight, f.epochs) for name, f in found.heads.items()} == {
         "gaussian": (2.0, 0.25, 2), "trees-gamma": (5.0, 0.75, 3), "gamma": (2.0, 0.0, 3),
         "softmax": (9.0, 0.0, 1),

@@ -20,7 +20,6 @@ from labelveil.common.randomizers.knots import interpolation
 from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.evaluation.unseen import unseen
 from labelveil.feature_party.join.matches import MatchCounts
-from labelveil.feature_party.learning.mixing import Gain
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.model.network import Ensemble
@@ -206,15 +205,15 @@ def test_what_makes_the_squared_error_least_counts_most_in_any_unit() -> None:
 
         mixture = Mixture((Trained(Candidate("likelihood", "gaussian"), said(nothing), 1.0),))
         for laws in (right, right[::-1]):
-            found = Stack(problem, support, 1e3).by_squares(
-                mixture, [Trained(MEAN, said(laws))], codes
+            found = Stack(problem, support, 1e3, codes.__getitem__).by_squares(
+                mixture, [Trained(MEAN, said(laws))]
             )
             shares.append(found.trained[1].weight)
     assert shares[2:] == pytest.approx(shares[:2])
     one, other = nothing @ GRID, right @ GRID
     errors = [np.mean((one + s * (other - one) - labels) ** 2) for s in np.linspace(0, 1, 101)]
-    assert shares[0] == pytest.approx(np.argmin(errors) / 100, abs=0.05)
-    assert shares[1] == 0
+    assert shares[0] == pytest.approx(np.argmin(errors) / 100, abs=0.1)
+    assert shares[1] < 0.05
 
 
 @pytest.mark.slow
@@ -238,7 +237,7 @@ def test_what_is_behind_on_a_part_of_the_rows_is_not_trained_in_full(
         return plain(*given)
 
     by_likelihood = Stack.by_likelihood
-    monkeypatch.setattr(Gain, "likely", False)  # a large lead may be chance
+    monkeypatch.setattr(run, "ahead", lambda *_: False)  # a large lead may be chance
     worth = run._WORTH
     monkeypatch.setattr(run, "_WORTH", -1e9)
     monkeypatch.setattr(Stack, "by_likelihood", stacked_plain)
@@ -255,7 +254,7 @@ def test_what_is_behind_on_a_part_of_the_rows_is_not_trained_in_full(
     assert "likelihood-prior-tilt+softmax" not in ended
     assert model.facts.heads["softmax"].weight == 0
 
-    monkeypatch.setattr(Gain, "likely", True)
+    monkeypatch.setattr(run, "ahead", lambda *_: True)
     monkeypatch.setattr(run, "_WORTH", worth)
     ended.clear()
     train(data, config, on_epoch=lambda what, record: ended.update({what: record.ended}))

@@ -18,7 +18,7 @@ from labelveil.feature_party.config.sections import FeaturePartyConfig
 from labelveil.feature_party.learning.derivatives import MeanTable
 from labelveil.feature_party.learning.heads import Head, build_head
 from labelveil.feature_party.learning.law_table import LawTable
-from labelveil.feature_party.learning.mixing import least_squares_share
+from labelveil.feature_party.learning.mixing import Evidence, squares
 from labelveil.feature_party.learning.objectives import LikelihoodObjective
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.learning.support import Support
@@ -58,26 +58,20 @@ def two_kinds(rows: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.slow
 def test_a_share_makes_the_prediction_a_mixture(monkeypatch: pytest.MonkeyPatch) -> None:
     data = prepared(*two_kinds(3_000), "discrete-laplace")
-    seen: list[tuple[np.ndarray, np.ndarray]] = []
     monkeypatch.setattr("labelveil.feature_party.training.run.prior_adjustment", lambda *_: None)
     points = {}
     for share in (0.0, 0.5, 1.0):
-        seen.clear()
 
-        def of_trees(beyond: np.ndarray, away: np.ndarray, share: float = share) -> float:
-            seen.append((beyond, away))
-            return share if len(seen) == 1 else 0.0
+        def of_trees(_: Evidence, rows: np.ndarray, share: float = share) -> np.ndarray:
+            shares = np.zeros(rows.size)
+            shares[[0, -2]] = 1 - share, share
+            return shares
 
-        monkeypatch.setattr(
-            "labelveil.feature_party.training.mixture.least_squares_share", of_trees
-        )
+        monkeypatch.setattr(f"{MIXTURE}.stack", of_trees)
         model = fitted(data)
         assert model.facts.heads[TREES].weight == pytest.approx(share)
         points[share] = model.predict(data.table)["prediction"].to_numpy()
     np.testing.assert_allclose(points[0.5], (points[0.0] + points[1.0]) / 2, atol=0.02)
-    assert len(seen) == len(model.facts.heads)  # every candidate is asked for
-    beyond, away = seen[0]
-    assert beyond.std() > 2 * away.std()  # with noise, then without
 
 
 @pytest.mark.slow
@@ -87,16 +81,18 @@ def test_codes_count_for_what_they_say_beyond_the_mixture(monkeypatch: pytest.Mo
     data = prepared(np.where(x > 0, 17, 3), x)
     seen = []
 
-    def none(beyond: np.ndarray, _: np.ndarray) -> float:
-        seen.append(beyond)
-        return 0.0
+    def seeing(residual: np.ndarray, predictions: np.ndarray, before: np.ndarray) -> Evidence:
+        seen.append((residual, predictions))
+        return squares(residual, predictions, before)
 
-    monkeypatch.setattr(f"{MIXTURE}.least_squares_share", none)
-    fitted(data)
+    monkeypatch.setattr(f"{MIXTURE}.squares", seeing)
+    model = fitted(data)
     said = Support.from_problem(data.problem).estimates
     alone = np.sqrt(said.information[0]) * said.of_code[data.codes]
-    beyond, *_ = seen
-    assert beyond.std() < 0.7 * alone.std()
+    ((residual, predictions),) = seen
+    assert residual.std() < 0.7 * alone.std()
+    assert len(predictions) == len(model.facts.heads) + 1  # of every candidate, and the prior
+    assert not predictions[-1].any()
 
 
 @pytest.mark.slow
@@ -132,17 +128,6 @@ def test_nothing_is_compared_with_a_chosen_head() -> None:
 def test_a_channel_that_decodes_nothing_judges_means_too() -> None:
     model = fitted(prepared(*two_kinds(2_000), "rr-with-prior"), epochs=1)
     assert TREES in model.facts.heads
-
-
-@pytest.mark.parametrize(("noise", "least", "most"), [(1.0, 0.75, 0.85), (5000.0, 0.0, 0.2)])
-def test_the_share_is_that_of_the_least_true_error(noise: float, least: float, most: float) -> None:
-    rng = np.random.default_rng(1)
-    truth = rng.normal(size=200_000)
-    better, worse = truth + rng.normal(size=truth.size), truth + 2 * rng.normal(size=truth.size)
-    beyond = truth + noise * rng.normal(size=truth.size) - worse
-    share = least_squares_share(beyond, better - worse)
-    assert least <= share <= most  # independent errors: 4 / (4 + 1)
-    assert least_squares_share(np.zeros(truth.size), worse - truth) == 0.0
 
 
 def test_codes_of_a_law_say_on_average_what_its_output_is() -> None:

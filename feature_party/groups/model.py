@@ -103,6 +103,17 @@ class SumsModel:
     problem: ClassVar[None] = None
     """There is no channel that labels went through."""
 
+    def __post_init__(self) -> None:
+        if self.boosted is not None:
+            self.boosted.trees.one_of = self._values
+
+    @property
+    def _values(self) -> tuple[range, ...]:
+        """The columns that :func:`one_hot` made of each category."""
+        counts = [min(self.most_values, each - 1) for each in self.encoder.cardinalities]
+        ends = np.cumsum([self.ridges[0].scales.numel() - sum(counts), *counts]).tolist()
+        return tuple(map(range, ends[:-1], ends[1:]))
+
     @classmethod
     def fit(
         cls,

@@ -65,9 +65,9 @@ def one_hot(
 _ALONG = (0.5, 1.0, 0.5, 1.0)
 """Of each ridge, the share of the columns that a wave runs along. Which is better differs from set
 to set and from split to split, and so do two of a kind; their mean is as good as the best one."""
-_MANY_SUMS = 5_000
-"""By which two ridges are learned, one of each kind: trees count for nearly all by then, and four
-predict no better."""
+_MANY_SUMS = (5_000, 10_000)
+"""By which two ridges are learned, one of each kind, and one alone: trees count for nearly all by
+then, and more ridges predict no better."""
 _LIKELIER = 10.0
 """By how much sums must be likelier under one ridge than under another, in logarithms, for it to
 count e times as much. Ridges that predict equally well differ by a few, by the draw of their
@@ -102,6 +102,17 @@ class SumsModel:
 
     problem: ClassVar[None] = None
     """There is no channel that labels went through."""
+
+    def __post_init__(self) -> None:
+        if self.boosted is not None:
+            self.boosted.trees.one_of = self._values
+
+    @property
+    def _values(self) -> tuple[range, ...]:
+        """The columns that :func:`one_hot` made of each category."""
+        counts = [min(self.most_values, each - 1) for each in self.encoder.cardinalities]
+        ends = np.cumsum([self.ridges[0].scales.numel() - sum(counts), *counts]).tolist()
+        return tuple(map(range, ends[:-1], ends[1:]))
 
     @classmethod
     def fit(
@@ -139,7 +150,8 @@ class SumsModel:
             return RidgeFit(rows, data, *ends, number, start, beside, along)
 
         with threads_for(table.height):
-            kinds = _ALONG if data.sums.size < _MANY_SUMS else _ALONG[:2]
+            fewer = sum(data.sums.size >= enough for enough in _MANY_SUMS)
+            kinds = _ALONG[: len(_ALONG) >> fewer]
             ridges, misses = zip(*_fit_ridges(fit, seed, kinds), strict=True)
             model = cls(encoder, ridges, lattice)
             if beside is None and model.learned and data.sums.size >= _LEAST_SUMS:

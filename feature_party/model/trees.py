@@ -7,7 +7,8 @@ psutil, dill and onnxconverter-common to everybody who predicts, for what is a s
 
 Few rows, and exported programs, walk like that. Of many rows it is faster to ask a whole tree about
 each input once: where the input lies among all thresholds says which leaves are left, as the bits
-of a word, and the leaf that is reached is the first that every input leaves.
+of a word, and the leaf that is reached is the first that every input leaves. Inputs of which one
+at most is 1, as those for the values of a category, are asked as one.
 
 Source: Lucchese et al., *QuickScorer: A Fast Algorithm to Rank Documents with Additive Ensembles of
 Regression Trees*, SIGIR 2015.
@@ -88,6 +89,8 @@ class Trees(Learned):
         starts = torch.tensor([0, *shape.cardinalities], dtype=torch.int64).cumsum(0)[:-1].clone()
         self.starts: Tensor
         self.register_buffer("starts", starts, False)
+        # numeric inputs of which one at most is 1 and all others are 0, where that is known
+        self.one_of: tuple[range, ...] = ()
 
     def _kept(self, *shape: int, kind: torch.dtype = torch.float64) -> nn.Parameter:
         return nn.Parameter(torch.zeros(shape, dtype=kind), requires_grad=False)
@@ -119,11 +122,12 @@ class Trees(Learned):
         # exported as a walk, for any number of rows
         if torch.compiler.is_compiling() or numeric.shape[1] <= _FEW_ROWS or numeric.is_cuda:
             return self._walk(numeric, categories)[members]
-        numbers = numeric[0].index_select(1, self.inputs).double().numpy()
+        numbers = numeric[0].index_select(1, self.inputs)
         places, outputs = categories[0].numpy(), []
         for start in range(0, len(numbers), _ROWS):
             part = slice(start, start + _ROWS)
-            each = [one.outputs(numbers[part], places[part]) for one in self._members[members]]
+            asked = numbers[part].double().numpy(), places[part]
+            each = [one.outputs(*asked) for one in self._members[members]]
             outputs.append(np.stack(each))
         return torch.as_tensor(np.concatenate(outputs, axis=1))
 
@@ -203,6 +207,25 @@ class _Member:
             np.bitwise_and.accumulate(kept, axis=1, out=kept)
             for number, words in zip(asking.tolist(), kept, strict=True):
                 self.asks[number].append((input_, words))
+        self.one_of = {inputs.start: inputs for inputs in trees.one_of}
+        for inputs in self.one_of.values():
+            self._ask_as_one(inputs)
+
+    def _ask_as_one(self, inputs: range) -> None:
+        """Let the first of some inputs stand for which of them is 1, counted from 1, and 0 where
+        none is."""
+        ends = {at: np.searchsorted(self.cuts.pop(at), (0, 1)) for at in inputs if at in self.cuts}
+        places = np.arange(1 + len(inputs))
+        for number, asks in enumerate(self.asks):
+            mine = [(input_, words) for input_, words in asks if input_ in ends]
+            if not mine:
+                continue
+            every = np.full(places.size, _ALL)
+            for input_, words in mine:
+                of_zero, of_one = words[ends[input_]]
+                every &= np.where(places == 1 + input_ - inputs.start, of_one, of_zero)
+            others = [(input_, words) for input_, words in asks if input_ not in ends]
+            self.asks[number] = [*others, (inputs.start, every)]
 
     def outputs(self, numbers: Floats, categories: Indices) -> Floats:
         """(B, p) outputs for (B, q) inputs that are numbers and (B, C) vocabulary indices."""
@@ -212,6 +235,9 @@ class _Member:
             else self.ranks[input_][categories[:, input_ - self.numbers]]
             for input_, cuts in self.cuts.items()
         }
+        for first, inputs in self.one_of.items():
+            of_inputs = numbers[:, first : inputs.stop]
+            ranks[first] = (of_inputs @ np.arange(1.0, 1 + len(inputs))).astype(np.int64)
         sums = np.zeros((self.outputs_of, len(numbers)))
         words, other = np.empty((2, len(numbers)), np.uint64)
         adds = np.empty(len(numbers))

@@ -62,11 +62,17 @@ def one_by_one(trees: Trees, member: int, numbers: np.ndarray, places: np.ndarra
     return sums
 
 
-@pytest.mark.parametrize("leaves", [1, 12, MOST_LEAVES])
-def test_rows_reach_the_leaves_that_they_walk_to(leaves: int) -> None:
+@pytest.mark.parametrize(
+    ("leaves", "one_of"), [(1, ()), (12, ()), (MOST_LEAVES, ()), (12, (range(2),))]
+)
+def test_rows_reach_the_leaves_that_they_walk_to(leaves: int, one_of: tuple[range, ...]) -> None:
+    """Also where one of the two numbers at most is 1, and both are asked as one."""
     rng = np.random.default_rng(leaves)
     trees, rows = grown(rng, leaves), 400
+    trees.one_of = one_of
     numbers = rng.choice(PLACES, (rows, 4)).astype(np.float32)
+    if one_of:
+        numbers = np.eye(4, dtype=np.float32)[rng.choice([0, *NUMBERS], rows)]
     places = np.stack([rng.integers(size, size=rows) for size in SIZES], axis=1)
     asked = torch.as_tensor(numbers)[None], torch.as_tensor(places)[None]
     found = trees(*asked)

@@ -56,6 +56,9 @@ _MANY_LABELS = 2000.0
 """True labels' worth that laws of many parameters are tried for: with fewer none was taken up."""
 _WORTH = 0.005
 """How far such a law must be ahead, as a share of what the mixture gains over the prior."""
+_TREES_ASK = 50_000
+"""Rows above which a model that only asks is of trees: of many they ask as well as beside networks,
+in a third of the time."""
 
 
 def train(events: Events, setup: TrainingSetup) -> Model:
@@ -148,7 +151,11 @@ class _Run:
     def _mixture(self) -> Mixture:
         """Train the candidates that may win, and mix them by their out-of-fold losses."""
         plain, flexible = self._candidates()
-        networks, quick = self._beside_networks(plain, lambda: self._quick_ones(plain))
+        networks, quick = list[Trained](), None
+        if self.setup.asks and self.everything and self.events.training_rows > _TREES_ASK:
+            quick = self._quick_ones(plain)
+        if quick is None or not quick[2]:  # as where trees cannot be boosted
+            networks, quick = self._beside_networks(plain, lambda: self._quick_ones(plain))
         linear, likeliest, first = quick
         # the first keeps its share however far it is behind: of few values, the fewest parameters
         trained, mixture = linear + networks if self.support.discrete else networks + linear, None

@@ -362,6 +362,29 @@ def test_all_that_may_do_well_is_mixed_as_approved(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
+    ("asks", "most", "boosts", "networks"),
+    [(True, 399, True, False), (True, 400, True, True), (False, 1, True, True),
+     (True, 1, False, True)],
+)  # fmt: skip
+def test_a_model_of_many_rows_that_only_asks_is_of_trees(
+    asks: bool, most: int, boosts: bool, networks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless none can be boosted; one that predicts has networks beside them."""
+    monkeypatch.setattr(run, "_TREES_ASK", most)
+    monkeypatch.setattr(run._Run, "_drop_tables", lambda self: None)
+    if not boosts:
+        monkeypatch.setattr(run._Run, "_boosted", lambda self, law: [])
+    section = TrainingSection(ensemble=2, epochs=1, hidden=[4], checkpoint=False)
+    given = events()
+    assert given.training_rows == 400
+    trained: list[str] = []
+    setup = TrainingSetup(section, DataSection(), asks=asks)
+    run.train(given, replace(setup, on_epoch=lambda of, record: trained.append(of)))
+    assert any("-trees-" in name for name in trained) == boosts
+    assert any("-trees-" not in name and "-linear-" not in name for name in trained) == networks
+
+
+@pytest.mark.parametrize(
     ("section", "said"),
     [
         ({"objective": "true"}, "objective='true' needs true labels; pass --true-labels FILE"),

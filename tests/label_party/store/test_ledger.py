@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -400,7 +401,7 @@ def test_the_latest_is_the_last_that_was_committed_whatever_the_clock_says(
 def test_answers_only_grow_and_never_beyond_what_was_sold(path: Path) -> None:
     asked = Purchase("d", "1", "session", pure(1), answers=2)
     with Ledger(path) as ledger:
-        ledger.commit(ledger.reserve(asked, pure(1)).id, DIGEST, 0)
+        ledger.commit(ledger.reserve(asked, pure(2)).id, DIGEST, 0)
         charge = ledger.committed(*asked.name)
         assert charge is not None
         first = ledger.answer(charge, "a" * 64, 0.5, 1.0)
@@ -409,6 +410,13 @@ def test_answers_only_grow_and_never_beyond_what_was_sold(path: Path) -> None:
         with pytest.raises(BudgetError, match="all of its 2 answers"):
             ledger.answer(charge, "c" * 64, 0.25, 1.0)
         assert [answer.number for answer in ledger.answers(charge)] == [1, 2]
+        another = replace(asked, epoch="2")
+        ledger.commit(ledger.reserve(another, pure(2)).id, DIGEST, 0)
+        later = ledger.committed(*another.name)
+        assert later is not None
+        told = ledger.answer(later, "a" * 64, 3.0, 2.0)
+        assert (told.number, told.value, told.noise_scale) == (1, 3.0, 2.0)
+        assert [len(ledger.answers(each)) for each in (charge, later)] == [2, 1]
     database = sqlite3.connect(path)
     for statement in ("DELETE FROM answers", "UPDATE answers SET value = 0"):
         with pytest.raises(sqlite3.IntegrityError, match="an answer"):

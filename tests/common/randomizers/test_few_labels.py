@@ -54,6 +54,8 @@ def test_a_prior_is_paid_for_only_where_the_channel_needs_one(
     label = LabelTerms("label", grid.lower, grid.upper, grid, **terms)
     assert label.needs_prior(grid) is needs
     assert bool(plan_message([label], 10_000, 1.0).histograms) is needs
+    if not needs:
+        assert label.build(grid, None, 1.0, 10_000).name == "randomized-response"
 
 
 def test_all_of_epsilon_goes_to_the_labels() -> None:

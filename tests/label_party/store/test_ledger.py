@@ -482,3 +482,28 @@ def test_what_another_ledger_sold_is_counted_once_and_does_not_change_what_is_kn
         counted = [(entry.epoch, entry.counted) for entry in ledger.charges()]
         assert counted == [("1", False), ("2", True)]
         assert ledger.spent("d", pure(1)) == pure("0.375")
+
+
+def test_caps_sessions_and_losses_are_told_of_their_own_name(path: Path) -> None:
+    with Ledger(path) as ledger:
+        for name, limit in (("a", pure(2)), ("b", pure(3))):
+            ledger.commit(ledger.reserve(Purchase(name, "1", LABELS, pure(1)), limit).id, DIGEST, 9)
+        ledger.raise_cap("a", pure(5), " agreed ")
+        assert [ledger.cap(name) for name in "ab"] == [pure(5), pure(3)]
+        assert [cap.reason for cap in ledger.caps("a")] == ["", "agreed"]
+        ledger.count(Purchase("b", "2", LABELS, pure(1)))  # whose bytes are lost
+        ledger.count(Purchase("b", "1", "session", pure(1), answers=2, digest=DIGEST))
+        latest, begun = ledger.committed("b"), ledger.committed("b", "1", "session")
+        assert latest is not None
+        assert begun is not None
+        assert latest.epoch == "1"
+        asked = Purchase("a", "1", "session", pure(1), answers=2)
+        ledger.commit(ledger.reserve(asked, pure(5)).id, DIGEST, 0)
+        later = ledger.committed(*asked.name)
+        assert later is not None
+        assert ledger.closed(later) is None
+        first, again = (ledger.withdraw(latest, reason) for reason in ("one", "two"))
+        assert [withdrawn for _, withdrawn in (first, again)] == [False, True]
+        assert again[0] == first[0]
+        ledger.record_restore("then", {})
+        assert ledger.closed(later) == "was restored from a backup"

@@ -151,12 +151,12 @@ class _Run:
     def _mixture(self) -> Mixture:
         """Train the candidates that may win, and mix them by their out-of-fold losses."""
         plain, flexible = self._candidates()
-        networks, quick = list[Trained](), None
-        if self.setup.asks and self.everything and self.events.training_rows > _TREES_ASK:
-            quick = self._quick_ones(plain)
-        if quick is None or not quick[2]:  # as where trees cannot be boosted
+        networks: list[Trained] = []
+        alone = self.setup.asks and self.everything and self.events.training_rows > _TREES_ASK
+        linear, likeliest, first = self._quick_ones(plain) if alone else ([], [], [])
+        if not first:  # as where trees cannot be boosted
             networks, quick = self._beside_networks(plain, lambda: self._quick_ones(plain))
-        linear, likeliest, first = quick
+            linear, likeliest, first = quick
         # the first keeps its share however far it is behind: of few values, the fewest parameters
         trained, mixture = linear + networks if self.support.discrete else networks + linear, None
         for law in likeliest:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -15,6 +17,7 @@ from labelveil.common.guarantees import (
     ApproximateDP,
     Filter,
     Guarantee,
+    Odometer,
     PureDP,
     RenyiDP,
     Unit,
@@ -30,10 +33,13 @@ from labelveil.common.guarantees.bounded_range import BoundedRange
 from labelveil.common.guarantees.calibration import calibrate
 from labelveil.common.guarantees.conversion import (
     for_replacement,
+    to_approximate,
+    to_pure,
     to_renyi,
     to_zcdp,
     unconverted,
 )
+from labelveil.common.guarantees.subsampling import fixed_size_subsample, poisson_subsample
 from tests.common.guarantees.curves import ADD, F, renyi
 
 EACH: list[Guarantee] = [
@@ -80,6 +86,45 @@ def test_neighbours_counts_and_groups_of_every_kind(guarantee: Guarantee) -> Non
             guarantee_from_json(guarantee.to_json() | change)
 
 
+def charged(guarantee: Guarantee) -> Guarantee:
+    limit = Filter(guarantee)
+    limit.spend(guarantee)
+    return limit.spent
+
+
+def read(guarantee: Guarantee) -> Guarantee:
+    odometer = Odometer(F(1, 2))
+    odometer.record(guarantee)
+    return odometer.reading()
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda one: one.scale(2),
+        lambda one: one.repeat(2),
+        lambda one: one.compose(one),
+        lambda one: compose([one, one]),
+        lambda one: guarantee_from_json(one.to_json()),
+        lambda one: to_approximate(one, F(1, 5)),
+        lambda one: total([one, one], F(1, 2)),
+        lambda one: adaptive_total([one, one], F(1, 2)),
+        lambda one: poisson_subsample(one, F(1, 2)),
+        lambda one: fixed_size_subsample(one, F(1, 2)),
+        *(to_pure, to_zcdp, to_renyi, unconverted, charged, read),
+    ],
+)
+def test_what_a_guarantee_is_about_stays(made: Any) -> None:
+    known = 0
+    for guarantee in EACH:
+        for about in ((Adjacency.ADD_REMOVE, Unit.USER), (Adjacency.REPLACE_RECORD, Unit.USER)):
+            mine = replace(guarantee, adjacency=about[0], unit=about[1])
+            with contextlib.suppress(PrivacyError):  # not every kind has each of them
+                assert made(mine).neighbours == about
+                known += 1
+    assert known
+
+
 def test_additive_numbers_add_multiply_and_stop_at_one() -> None:
     one = ApproximateDP.of(F(1, 2), F(3, 5))
     assert one.compose(one) == ApproximateDP.of(1, 1)
@@ -100,6 +145,9 @@ def test_additive_numbers_add_multiply_and_stop_at_one() -> None:
     assert float(scaled.exact_delta) >= 1e-6 * (1 + math.e + math.e**2)
     assert ApproximateDP.of(400, F(1, 10**200)).scale(3).exact_delta == 1
     assert ApproximateDP.of(400, 0).scale(3) == ApproximateDP.of(1200, 0)
+    alike = ApproximateDP.of(0, F(1, 10)).scale(3)  # three times δ, rounded up
+    assert alike.exact_epsilon == 0
+    assert F(3, 10) <= alike.exact_delta <= F(3, 10) * (1 + F(1, 10**9))
     assert str(PureDP.of(F(1, 2))) == "ε = 0.5 (replace-label, per record)"
 
 

@@ -15,6 +15,7 @@ from labelveil.common.guarantees import (
     ApproximateDP,
     Filter,
     PureDP,
+    Unit,
     ZeroConcentratedDP,
     adaptive_total,
     epsilon_at,
@@ -173,4 +174,7 @@ def test_loss_laws_keep_their_pure_epsilon_exactly() -> None:
     stated = law.guarantee(0.01)
     assert stated.exact_delta == F(0.01)
     assert stated.epsilon == law.epsilon(0.01)
+    of_users = PureDP.of(F(1, 2), ADD, Unit.USER)
+    about_users = pld.PrivacyLoss.of_pure(of_users).repeat(2).guarantee(0.01)
+    assert about_users.neighbours == of_users.neighbours
     assert above(1.0) > 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from labelveil.common.guarantees import (
     epsilon_at,
     fixed_size_gaussian,
     fixed_size_subsample,
+    subsampled_gaussian,
     to_renyi,
 )
 from labelveil.common.guarantees.gaussian import gaussian_zcdp
@@ -173,3 +175,20 @@ def test_other_neighbours_and_rates_are_refused() -> None:
     failing = RenyiDP.of([1.0], delta=0.1, orders=(Fraction(2),))
     with pytest.raises(PrivacyError, match="failure"):
         fixed_size_subsample(failing, Fraction(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("made", "apart", "sigma"),
+    [
+        (subsampled_gaussian, 1, Fraction(1, 2)),
+        (subsampled_gaussian, 1, Fraction(3)),
+        (fixed_size_gaussian, 2, Fraction(3)),
+    ],
+)
+def test_a_sample_of_everybody_is_none(made: Any, apart: int, sigma: Fraction) -> None:
+    """Δ² α / (2σ²); a sample of nearly all costs no more, and one of nobody nothing."""
+    whole, most, nobody = (made(sigma, rate) for rate in (1, Fraction(999, 1000), 0))
+    wanted = tuple(order * apart**2 / (2 * sigma**2) for order in whole.orders)
+    assert whole.values == wanted
+    assert all(a <= b for a, b in zip(most.values, wanted, strict=True))
+    assert not any(nobody.values)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,6 +52,47 @@ def test_an_end_may_have_a_mass_of_its_own_where_it_stands_out() -> None:
         counts[[0, -1]] += low, high
         ends = denoising._Fit(counts, counts.sum(), counts.shape, None).plausible_ends()
         assert ends == [(False, True) if abs(end) > 2 else (False,) for end in (low, high)]
+
+
+@pytest.mark.parametrize("far_tail", [None, False, True])
+def test_fits_are_where_what_they_minimise_is_flat(far_tail: bool | None) -> None:
+    cells = np.arange(12.0)
+    counts = 40 * 0.7**cells + np.random.default_rng(1).normal(size=12)
+    means = None
+    if far_tail is not None:
+        means = KnownMeans(cells[:, None], np.array([2.2]), 0.1, far_tail)
+    fit = denoising._Fit(counts, counts.sum(), counts.shape, means)
+    if means is None:  # the misfit itself, by hand
+        off = float(np.sum((counts - 3) ** 2) + 100 * (36 - counts.sum()) ** 2)
+        assert fit.misfit(np.full(12, 3.0)) == pytest.approx(off)
+
+    def slopes(cost: Callable[[np.ndarray], Any], at: np.ndarray) -> np.ndarray:
+        steps = 1e-5 * np.eye(at.size)
+        return np.array([(cost(at + step) - cost(at - step)) / 2e-5 for step in steps])
+
+    basis = np.column_stack([np.ones(12), cells / 11, (cells / 11) ** 2])
+    law, freedom = fit.law(basis)
+    assert freedom == 2
+    found = np.linalg.lstsq(basis, np.log(law), rcond=None)[0]
+    np.testing.assert_allclose(np.exp(basis @ found), law)
+    assert np.abs(slopes(lambda a: fit.misfit(np.exp(basis @ a)), found)).max() < 0.05
+
+    bends = fit._bends(np.zeros(12))
+    start = slopes(lambda theta: fit._objective(theta, 3.0, bends), fit.theta)
+    fit._newton(3.0, bends)
+    end = slopes(lambda theta: fit._objective(theta, 3.0, bends), fit.theta)
+    assert np.abs(start).max() > 5
+    assert np.abs(end).max() < 0.01
+
+
+def test_a_public_prior_counts_for_few_cells_as_far_as_counts_bear_it_out() -> None:
+    """exp(-Cp/8) of each: 3 for a degree of freedom of the counts, and none of the prior's."""
+    noisy, start = np.array([52.0, 30.0, 18.0]), np.array([0.4, 0.3, 0.3])
+    found = denoise_histogram(noisy, 100, 5.0, start=start)
+    weights = np.exp(-np.array([3 * 2, np.sum(((noisy - 100 * start) / 5) ** 2)]) / 8)
+    wanted = weights @ [noisy / 100, start] / weights.sum()
+    np.testing.assert_allclose(found, wanted, atol=1e-9)
+    assert np.array_equal(denoise_histogram(noisy, 100, 5.0), noisy / 100)
 
 
 def test_a_smooth_tail_is_told_from_noise() -> None:

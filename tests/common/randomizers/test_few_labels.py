@@ -54,6 +54,8 @@ def test_a_prior_is_paid_for_only_where_the_channel_needs_one(
     label = LabelTerms("label", grid.lower, grid.upper, grid, **terms)
     assert label.needs_prior(grid) is needs
     assert bool(plan_message([label], 10_000, 1.0).histograms) is needs
+    if not needs:
+        assert label.build(grid, None, 1.0, 10_000).name == "randomized-response"
 
 
 def test_all_of_epsilon_goes_to_the_labels() -> None:
@@ -120,7 +122,9 @@ def test_codes_that_say_nothing_decode_to_an_even_histogram() -> None:
 def test_a_coarse_grid_has_the_most_points_or_all_whole_numbers() -> None:
     whole = LabelTerms("label", 0, 20, whole=True)
     assert whole.coarse_grid(21).points.tolist() == list(range(21))
-    assert len(whole.coarse_grid(20)) <= 20
+    near_zero = [0.4 * (51 ** (j / 7) - 1) for j in range(8)]  # y/50 (51^t - 1)
+    assert whole.coarse_grid(8).points.tolist() == sorted({round(point) for point in near_zero})
     far = LabelTerms("label", 5, 1000).coarse_grid(20)
     assert far.points.tolist() == np.linspace(5, 1000, 20).tolist()
-    assert len(LabelTerms("label", 0, 1000).coarse_grid(20)) == 20
+    fine = LabelTerms("label", 0, 2.5).coarse_grid(20)  # of other bounds nothing is rounded
+    assert fine.points.tolist() == pytest.approx([0.05 * (51 ** (j / 19) - 1) for j in range(20)])

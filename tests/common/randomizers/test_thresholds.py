@@ -27,6 +27,7 @@ def test_two_point_variance_formula() -> None:
     randomizer = build_randomizer("two-point", labels=LABELS, prior=PRIOR, epsilon=epsilon)
     reach = 4.5 * (np.exp(epsilon) + 1) / (np.exp(epsilon) - 1)
     np.testing.assert_allclose(randomizer.channel.outputs, [4.5 - reach, 4.5 + reach])
+    assert randomizer.details["reach"] == pytest.approx(reach)
     expected = PRIOR @ (reach**2 - (LABELS - 4.5) ** 2)
     assert randomizer.expected_loss == pytest.approx(expected, rel=1e-12)
 

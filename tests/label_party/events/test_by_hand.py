@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import pytest
 from labelveil.common.engine.local import InProcess
 from labelveil.common.engine.shuffle import KEY_TYPE
 from labelveil.common.engine.task import Secrets
+from labelveil.common.entropy import Entropy
 from labelveil.common.errors import DataError
 from labelveil.common.randomizers.grid import Grid
 from labelveil.label_party.config.sections import LabelPartyConfig
@@ -321,6 +323,23 @@ def test_work_is_cut_as_its_sizes_say_or_stays_in_memory(tmp_path: Path) -> None
     assert (table.rows, only.part, only.loaded is None) == (10, None, False)
     assert (whole.bucket_count(10), whole.ranges(10)) == (1, [(0, 10)])
     assert len(list(tmp_path.rglob("*"))) == 3  # no file more
+
+
+def test_tasks_draw_from_the_releases_key_and_know_whether_it_is_the_systems() -> None:
+    told: list[Secrets] = []
+
+    def stream(tasks: Any, secrets: Secrets) -> Any:
+        told.append(secrets)
+        return iter(())
+
+    work = Work(SimpleNamespace(stream=stream), None, b"j" * 32, Sizes())
+    for entropy in (None, Entropy(b"k" * 32), Entropy(b"s" * 32, secure=False)):
+        assert work.run([], entropy) == []
+    assert told == [
+        Secrets(b"j" * 32),
+        Secrets(b"j" * 32, b"k" * 32, secure=True),
+        Secrets(b"j" * 32, b"s" * 32, secure=False),
+    ]
 
 
 class Handed:

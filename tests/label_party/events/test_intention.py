@@ -95,6 +95,20 @@ def test_a_label_of_several_is_named() -> None:
     (bad,) = usual(SPARSE | {"unlabelled": 1000}).labels
     (line,) = warnings_of(replace(USUAL, labels=(*USUAL.labels, bad)), {"amount": 0, "returned": 1})
     assert line.startswith("label 'returned': only 0 of 1,000 events")
+    both = {"amount": 0, "returned": 0}
+    grid = Grid.from_step(0, 1, 1)
+    events = SimpleNamespace(
+        tally=USUAL,
+        moved=lambda grids: [RoundingEffect(9, 9, 9, 0, 5, 5), RoundingEffect(9, 9, 9, 4, 5, 5)],
+        explained=lambda strata: [0.0, 1.0],
+    )
+    plan = SimpleNamespace(grids=[grid, grid], strata=object())
+    said = Intention((), events, both, plan).warnings()
+    assert [line.partition(" has ")[0] for line in said] == [
+        "label 'returned': the grid",
+        "label 'returned': the strata tell 100% of its variance, and both parties know them: is"
+        " their column made from labels?",
+    ]
 
 
 @pytest.mark.parametrize(

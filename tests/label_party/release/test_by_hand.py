@@ -31,6 +31,7 @@ from labelveil.common.release.manifest import Manifest
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events.epoch import rows_of_values, values_of
 from labelveil.label_party.events.intention import DryRunEnded
+from labelveil.label_party.release import plan as planning
 from labelveil.label_party.release import watch
 from labelveil.label_party.release.drift import PaidSession
 from labelveil.label_party.release.drift import test_epsilon as epsilon_of_test
@@ -364,7 +365,9 @@ def test_a_plan_judges_what_is_named_at_each_epsilon(party: Party) -> None:
     assert [r.assessment.name for r in rows if r.auto] == ["randomized-response"]
 
 
-def test_few_events_are_told_with_what_they_gain(party: Party) -> None:
+def test_few_events_are_told_with_what_they_gain(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert too_few_events(party.config(), 5000) is None
     few = party.config(privacy__epsilon=0.05)
     (row,) = (plan := make_plan(few, from_domain(60), [0.05], names=["rr-on-bins"])).rows
@@ -384,7 +387,11 @@ def test_few_events_are_told_with_what_they_gain(party: Party) -> None:
     assert one.startswith("1 event is few for epsilon=0.05")
     assert planned_rows(few, 17) == 17
     assert planned_rows(few, None) == 20_000
-    assert planned_rows(party.config(data__population="submitted"), None) == 20_000
+    submitted = party.config(data__population="submitted")
+    assert planned_rows(submitted, None) == 20_000
+    known = SimpleNamespace(rows=7)
+    monkeypatch.setattr(planning.Populations, "current", lambda *_: known)
+    assert [planned_rows(submitted, rows) for rows in (None, 17, 0)] == [7, 17, 0]
 
 
 def test_names_of_strata_and_their_list(party: Party) -> None:

@@ -14,11 +14,13 @@ from labelveil.common.entropy import Entropy, seeded_entropy, system_entropy
 from labelveil.common.errors import PrivacyError, ReleaseError
 from labelveil.common.exact.channel import exp_lower_bound
 from labelveil.common.randomizers import decoded_prior
+from labelveil.common.randomizers.message.plan import plan_message
+from labelveil.common.randomizers.message.terms import LabelTerms
 from labelveil.common.release.blocks import decode_codes
 from labelveil.common.release.manifest import Manifest
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events.steps import Events
-from labelveil.label_party.release.message import Built, build
+from labelveil.label_party.release.message import Built, build, count_labels
 from tests.label_party.made_up import Kept, numbered
 from tests.statistics import fits, laplace_mass, mean_fits
 
@@ -87,6 +89,19 @@ def test_rows_codes_and_digests_fit_together() -> None:
     codes = decode_codes(rows.codes, manifest.content.code_bytes)
     assert codes.size == 150_000
     assert codes.max() < manifest.channel.outputs.size
+
+
+def test_each_label_that_is_sent_apart_is_counted_for_itself() -> None:
+    terms = [LabelTerms(name, 0, 2, whole=True) for name in "ab"]
+    labels = np.zeros((30_000, 2))
+    labels[:9000, 0], labels[:, 1] = 2, 2
+    plan = plan_message(terms, 30_000, 8.0, division="split")
+    message = count_labels(plan, numbered(labels), fixed_entropy(1)).message
+    (first, one), (second, other) = message.priors
+    assert (first.labels, second.labels) == ((0,), (1,))
+    for prior, true in ((one, [21_000, 0, 9000]), (other, [0, 0, 30_000])):
+        assert prior is not None
+        np.testing.assert_allclose(prior.noisy_counts, true, atol=2000)  # noise of scale 200
 
 
 def test_repeatable_entropy_is_refused() -> None:

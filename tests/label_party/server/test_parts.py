@@ -161,7 +161,9 @@ def test_every_address_is_reached_from_this_machine(address: str, reached: tuple
 TLS12 = "Handshake failed with error x:UNSUPPORTED_PROTOCOL: y"
 
 
-def test_connections_of_clients_are_counted_and_their_refusals_told() -> None:
+def test_connections_of_clients_are_counted_and_their_refusals_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     handshakes, refused = Handshakes(), list[str]()
     handshakes.on_refused = refused.append
     assert handshakes.connections == 0
@@ -180,7 +182,11 @@ def test_connections_of_clients_are_counted_and_their_refusals_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         address = f"127.0.0.1:{gone.getsockname()[1]}"
     assert not handshakes.probe_listener(address)
-    assert not handshakes.try_tls12(address, listening=False)
+    monkeypatch.setattr("labelveil.label_party.server.handshakes.SECONDS", 0.01)
+    for listening in (False, True):  # nothing comes, and what comes later is a client's
+        assert not handshakes.try_tls12(address, listening=listening)
+        assert handshakes.read(TLS12)
+    assert refused[4:] == ["tls_version", "tls_version"]
     assert handshakes.connections == 3
 
 

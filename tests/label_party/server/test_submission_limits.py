@@ -142,21 +142,24 @@ def test_keys_and_parts_of_a_question_are_told_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("others", "own", "arriving", "refused"),
+    ("others", "own", "arriving", "alone", "refused"),
     [
-        (1, 1, 0, None),
-        (2, 1, 0, None),
-        (3, 1, 0, "4 populations wait for their releases already"),
-        (2, 1, 1, "4 populations wait for their releases already"),
-        (0, 2, 0, "2 populations of yours wait"),
-        (0, 1, 1, "2 populations of yours wait"),
-        (0, 1, 0, None),
+        (1, 1, 0, False, None),
+        (2, 1, 0, False, None),
+        (3, 1, 0, False, "4 populations wait for their releases already"),
+        (2, 1, 1, False, "4 populations wait for their releases already"),
+        (0, 2, 0, False, "2 populations of yours wait"),
+        (0, 1, 1, False, "2 populations of yours wait"),
+        (0, 1, 0, False, None),
+        (0, 2, 1, True, None),
+        (0, 3, 1, True, "4 populations wait for their releases already"),
     ],
 )
 def test_room_is_shared_by_those_who_may_submit(
-    others: int, own: int, arriving: int, refused: str | None
+    others: int, own: int, arriving: int, alone: bool, refused: str | None
 ) -> None:
     """Four may wait, of which half are each client's: released ones, and the same, count not."""
+    entitled = {"clients": {"one": ["sales"], "three": ["others"]}} if alone else {}
     clients = {f"t{i}": "two" for i in range(others)} | {f"o{i}": "one" for i in range(own)}
     clients |= {"done": "one", "7": "one"}
     populations = SimpleNamespace(
@@ -164,7 +167,7 @@ def test_room_is_shared_by_those_who_may_submit(
         current=lambda name, epoch: SimpleNamespace(client=clients[epoch]),
     )
     catalog = SimpleNamespace(epochs=lambda name: {"done"})
-    taken = submissions(catalog, populations, client_share=0.5)
+    taken = submissions(catalog, populations, client_share=0.5, **entitled)
     taken._arriving["one"] += arriving
     if refused is None:
         taken._make_sure_of_room(header(), "one")

@@ -216,10 +216,11 @@ def test_disjoint_epochs_must_be_disjoint(party: Party) -> None:
     assert party.release(data__epoch="1", **disjoint).code == 0  # as it was
     (account,) = accounts(party)
     assert [charge["epoch"] for charge in account["charges"]] == ["1", "2"]
+    (own,) = accounts(party, *party.arguments(**disjoint))
+    assert (own["spent"]["epsilon"], own["left"]["epsilon"]) == ("1", "3")
     # nobody knows whether another account's next epoch is disjoint from these, too
     other = party.arguments(privacy__account="other", **disjoint)
-    found = json.loads(party.run("budget", "--json", *other).out)
-    assert [each["left"]["epsilon"] for each in found] == ["2", "3"]
+    assert [each["left"]["epsilon"] for each in accounts(party, *other)] == ["2", "3"]
 
 
 def test_another_name_for_the_same_events_is_no_new_budget(party: Party) -> None:

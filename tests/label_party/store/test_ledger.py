@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -400,7 +401,7 @@ def test_the_latest_is_the_last_that_was_committed_whatever_the_clock_says(
 def test_answers_only_grow_and_never_beyond_what_was_sold(path: Path) -> None:
     asked = Purchase("d", "1", "session", pure(1), answers=2)
     with Ledger(path) as ledger:
-        ledger.commit(ledger.reserve(asked, pure(1)).id, DIGEST, 0)
+        ledger.commit(ledger.reserve(asked, pure(2)).id, DIGEST, 0)
         charge = ledger.committed(*asked.name)
         assert charge is not None
         first = ledger.answer(charge, "a" * 64, 0.5, 1.0)
@@ -409,6 +410,13 @@ def test_answers_only_grow_and_never_beyond_what_was_sold(path: Path) -> None:
         with pytest.raises(BudgetError, match="all of its 2 answers"):
             ledger.answer(charge, "c" * 64, 0.25, 1.0)
         assert [answer.number for answer in ledger.answers(charge)] == [1, 2]
+        another = replace(asked, epoch="2")
+        ledger.commit(ledger.reserve(another, pure(2)).id, DIGEST, 0)
+        later = ledger.committed(*another.name)
+        assert later is not None
+        told = ledger.answer(later, "a" * 64, 3.0, 2.0)
+        assert (told.number, told.value, told.noise_scale) == (1, 3.0, 2.0)
+        assert [len(ledger.answers(each)) for each in (charge, later)] == [2, 1]
     database = sqlite3.connect(path)
     for statement in ("DELETE FROM answers", "UPDATE answers SET value = 0"):
         with pytest.raises(sqlite3.IntegrityError, match="an answer"):
@@ -474,3 +482,28 @@ def test_what_another_ledger_sold_is_counted_once_and_does_not_change_what_is_kn
         counted = [(entry.epoch, entry.counted) for entry in ledger.charges()]
         assert counted == [("1", False), ("2", True)]
         assert ledger.spent("d", pure(1)) == pure("0.375")
+
+
+def test_caps_sessions_and_losses_are_told_of_their_own_name(path: Path) -> None:
+    with Ledger(path) as ledger:
+        for name, limit in (("a", pure(2)), ("b", pure(3))):
+            ledger.commit(ledger.reserve(Purchase(name, "1", LABELS, pure(1)), limit).id, DIGEST, 9)
+        ledger.raise_cap("a", pure(5), " agreed ")
+        assert [ledger.cap(name) for name in "ab"] == [pure(5), pure(3)]
+        assert [cap.reason for cap in ledger.caps("a")] == ["", "agreed"]
+        ledger.count(Purchase("b", "2", LABELS, pure(1)))  # whose bytes are lost
+        ledger.count(Purchase("b", "1", "session", pure(1), answers=2, digest=DIGEST))
+        latest, begun = ledger.committed("b"), ledger.committed("b", "1", "session")
+        assert latest is not None
+        assert begun is not None
+        assert latest.epoch == "1"
+        asked = Purchase("a", "1", "session", pure(1), answers=2)
+        ledger.commit(ledger.reserve(asked, pure(5)).id, DIGEST, 0)
+        later = ledger.committed(*asked.name)
+        assert later is not None
+        assert ledger.closed(later) is None
+        first, again = (ledger.withdraw(latest, reason) for reason in ("one", "two"))
+        assert [withdrawn for _, withdrawn in (first, again)] == [False, True]
+        assert again[0] == first[0]
+        ledger.record_restore("then", {})
+        assert ledger.closed(later) == "was restored from a backup"

@@ -118,6 +118,7 @@ def test_what_is_edited_from_outside_is_refused(path: Path, statement: str) -> N
         "PRAGMA user_version = 7",
         "CREATE TABLE more (id INTEGER)",
         "CREATE VIEW charges_now AS SELECT * FROM charges",
+        "ALTER TABLE withdrawals ADD COLUMN more",  # which has no row
         "UPDATE charges SET rowid = rowid + 10",
     ],
 )

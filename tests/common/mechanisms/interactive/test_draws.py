@@ -247,3 +247,21 @@ def test_a_value_is_published_with_noise_of_its_own() -> None:
     answers = made.draw([10**6, -(10**6), 10**6 + 1], [0, 0, 5], seeded_entropy(3))
     assert answers.values is not None
     assert answers.values.tolist() == [10**6, 0, 10**6 + 1]
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        *(np.array(records) for records in ([1, 1], [4], [-1], [0.5])),
+        *((np.array([1]), np.array([value])) for value in (0, 4, 1.5, -1)),
+        (np.array([0, 1]), np.array([1])),
+    ],
+    ids=str,
+)
+def test_a_question_that_counts_no_record_once_is_refused_and_charges_nobody(question: Any) -> None:
+    vector = IndividualSparseVector(4, Fraction(2), 1, seeded_entropy(1), grain=3)
+    with pytest.raises(DataError):
+        vector.ask([np.array([0]), question], -100)
+    assert not vector.charges.any()
+    assert vector.ask([(np.array([0, 3]), np.array([1, 3]))], -100) != [None]
+    assert vector.charges.tolist() == [1, 0, 0, 1]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from scipy.optimize import linprog
 from scipy.stats import binom
 
 from benchmarks.published.interactive import published_calls
+from labelveil.common.arrays import Floats
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import PrivacyError
 from labelveil.common.guarantees import (
@@ -26,6 +29,7 @@ from labelveil.common.guarantees import (
     to_approximate,
     to_renyi,
 )
+from labelveil.common.mechanisms.interactive import optimal_curve as solver
 from labelveil.common.mechanisms.interactive.call_count_tail import calls_until, least_hits, overrun
 from labelveil.common.mechanisms.interactive.optimal_curve import Curve, optimal_curve, vertices
 from labelveil.common.mechanisms.interactive.targets import Target, boundary, not_prior
@@ -123,6 +127,25 @@ def test_the_tightest_route_wins_and_the_game_is_never_looser(epsilon: Fraction,
             [PureDP.of(target.epsilon)] * int(hits / target.probability), DELTA
         )
         assert least >= calls.epsilon * (1 - 1e-9)  # no session can do with 1/q calls a hit
+
+
+@pytest.mark.parametrize("careless", range(4))
+def test_a_solution_that_is_short_of_the_best_answer_is_charged_for(
+    careless: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever hit's it is: what a session may gain is never stated as less."""
+    exact = optimal_curve.__wrapped__(0.5, 0.3, 4)
+    assert exact is not None
+    solve, done = solver._solve, itertools.count()
+
+    def short(*arguments: Any) -> tuple[Floats, Any]:
+        value, policy = solve(*arguments)
+        return value - 1e-3 * (next(done) == careless), policy
+
+    monkeypatch.setattr(solver, "_solve", short)
+    found = optimal_curve.__wrapped__(0.5, 0.3, 4)
+    assert found is not None
+    assert (found.deltas >= exact.deltas).all()
 
 
 @pytest.mark.parametrize(("epsilon", "hits"), [(0.3, 20), (1.0, 7), (0.05, 100)])

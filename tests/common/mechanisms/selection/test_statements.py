@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from labelveil.common.entropy import Entropy
+from labelveil.common.entropy import Entropy, WordSource
+from labelveil.common.exact.exponential_choice import exponential_choice, permute_and_flip
+from labelveil.common.exact.noise import discrete_gaussian, discrete_laplace
 from labelveil.common.guarantees import BoundedRange, RenyiDP, to_renyi
 from labelveil.common.mechanisms.selection import Law, LimitedDomain, NoisyMax, StableTopK
 from labelveil.common.mechanisms.selection.base import ADJACENCY, UNIT
-from tests.common.mechanisms.selection import laws
-from tests.effort import one_in
-from tests.statistics import outcomes_fit
 
 
 @pytest.mark.parametrize(
@@ -32,31 +30,31 @@ def test_gaussian_noisy_max(step: int, monotone: bool, apart: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "monotone", "apart"), [(1, True, 1), (1, False, 2), (2, False, 4)]
+    ("step", "monotone", "apart", "parts"), [(1, True, 1, 1), (1, False, 2, 3), (2, False, 4, 1)]
 )
-@pytest.mark.parametrize("law", one_in(3, [Law.GUMBEL, Law.EXPONENTIAL, Law.LAPLACE]))
+@pytest.mark.parametrize("law", Law)
 def test_noisy_max_draws_with_the_noise_of_its_reach(
-    law: Law, step: int, monotone: bool, apart: int
+    law: Law, step: int, monotone: bool, apart: int, parts: int
 ) -> None:
     """Utilities that move by ``step`` each are apart by twice that, unless all move one way."""
-    noise = NoisyMax(law, Fraction(apart), monotone=monotone, step=step)  # hence of rate 1
-    utilities = [2, 1, 0]
+    variance, rate = Fraction(5), Fraction(3, 7) / apart
+    paid = {"variance": variance} if law == Law.GAUSSIAN else {"epsilon": Fraction(3, 7)}
+    noise = NoisyMax(law, **paid, monotone=monotone, step=step)
+    utilities = np.arange(12) % 5
 
-    def chances(rate: float) -> dict[object, float]:
-        scores = [rate * utility for utility in utilities]
+    def drawn(source: WordSource) -> int:
         if law == Law.GUMBEL:
-            found = laws.softmax(scores).tolist()
-        elif law == Law.EXPONENTIAL:
-            found = laws.permute_and_flip(scores)
-        else:
-            found = laws.noisy_argmax(utilities, laws.laplace_mass(1 / rate, 80))
-        return dict(enumerate(found))
+            return exponential_choice(utilities, rate / parts, source)
+        if law == Law.EXPONENTIAL:
+            return permute_and_flip(utilities, rate / parts, source)
+        if law == Law.LAPLACE:
+            return int(np.argmax(utilities + parts * discrete_laplace(1 / rate, 12, source)))
+        return int(np.argmax(utilities + parts * discrete_gaussian(variance, 12, source)))
 
-    source = Entropy(bytes(32)).source("draws")
-    draws = [noise.draw(np.array(utilities), source) for _ in range(500)]
-    seen: Counter[object] = Counter(draws)
-    assert outcomes_fit(seen, chances(1.0))
-    assert not outcomes_fit(seen, chances(2.0))
+    first, again = (Entropy(bytes(32)).source("draws") for _ in range(2))
+    found = [noise.draw(utilities, first, parts) for _ in range(6)]
+    assert found == [drawn(again) for _ in range(6)]
+    assert len(set(found)) > 1
 
 
 @pytest.mark.parametrize("test_law", [Law.GAUSSIAN, Law.LAPLACE])

@@ -10,6 +10,8 @@ import pytest
 from benchmarks.published.sources import census_table
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import PrivacyError
+from labelveil.common.exact.exponential_choice import exponential_choice
+from labelveil.common.exact.noise import discrete_laplace
 from labelveil.common.guarantees import Adjacency
 from labelveil.common.mechanisms.synthesis import (
     MWEM,
@@ -48,6 +50,29 @@ def test_a_models_answers_are_rounded_to_the_nearest(table: list[int], worst: in
     queries = LinearQueries(np.array([[1, 0, 0], [0, 1, 0]]))
     fitted = MWEM(queries, Fraction(80), rounds=1).draw(np.array(table), seeded_entropy(1))
     assert [each.query for each in fitted.measurements] == [worst]
+
+
+@pytest.mark.parametrize("replays", [0, 2])
+def test_three_rounds_are_those_of_the_paper(replays: int) -> None:
+    """Hardt, Ligett and McSherry 2012, Figure 1, over whole tables; ε/(2T) for each step."""
+    table, shares = np.array([9, 0, 4, 2]), np.array([[1, 0, 1, 0], [0.5, 0.5, 0, 0], [0, 0, 1, 1]])
+    queries = LinearQueries((2 * shares).astype(np.int64), scale=2)
+    fitted = MWEM(queries, Fraction(3), 3, replays).draw(table, seeded_entropy(3))
+    choose, noise = (seeded_entropy(3).source(f"mwem-{name}") for name in ("select", "measure"))
+    weights, seen, models = np.full(4, 0.25), [], []
+    for _ in range(3):
+        models.append(weights)
+        far = np.abs(2 * shares @ table - np.rint(2 * shares @ weights * 15)).astype(np.int64)
+        query = exponential_choice(far, Fraction(1, 2) / (2 * 2), choose)  # a score moves by 2
+        found = int(2 * shares[query] @ table) + int(discrete_laplace(Fraction(4), 1, noise)[0])
+        seen.append((query, found))
+        for q, value in seen * replays or seen[-1:]:
+            surprise = np.clip(value / (2 * 15) - shares[q] @ weights, -1, 1)
+            weights = weights * np.exp(shares[q] * surprise / 2)
+            weights = weights / weights.sum()
+    assert [(each.query, each.value) for each in fitted.measurements] == seen
+    wanted = weights if replays else np.mean(models, axis=0)
+    np.testing.assert_allclose(fitted.weights, wanted, rtol=1e-9)
 
 
 def test_a_selection_costs_at_most_half_a_round() -> None:

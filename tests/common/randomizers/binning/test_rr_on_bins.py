@@ -19,7 +19,7 @@ from labelveil.common.errors import ConfigError, PrivacyError
 from labelveil.common.exact.rational import exp_lower_bound
 from labelveil.common.randomizers import build_randomizer, losses_by_bins, optimal_binning
 from labelveil.common.randomizers.base import Problem, check_prior
-from labelveil.common.randomizers.binning.interval_costs import MAX_CUSTOM_LABELS
+from labelveil.common.randomizers.binning.interval_costs import MAX_CUSTOM_LABELS, interval_costs
 from labelveil.common.randomizers.losses import Loss, check_monotone, get_loss
 from tests.effort import effort, one_in
 
@@ -175,6 +175,32 @@ def test_the_channel_attains_the_objective(drawn: tuple[str, Problem]) -> None:
     assert abs(built.expected_loss - objective) <= 1e-9 * scale
     assert built.channel.ratio <= exp_lower_bound(problem.epsilon)
     assert built.guarantee.exact_epsilon <= problem.epsilon
+
+
+@pytest.mark.parametrize("name", ["squared", "absolute", "poisson"])
+def test_a_bin_costs_what_its_best_constant_does(name: str) -> None:
+    """Of each bin, by its definition: weights p (1 + c 1[y in S]), and each constant."""
+    draw, loss, boost = np.random.default_rng(len(name)), get_loss(name), 1.7
+    for k in (1, 2, 5, 13):
+        labels = np.sort(draw.choice(40, k, replace=False)).astype(np.float64)
+        prior = draw.dirichlet(np.full(k, 0.4)) + 1e-6
+        prior /= prior.sum()
+        costs = interval_costs(labels, prior, boost, loss)
+        for i in range(1, k + 1):
+            found, values = costs.ending(i)
+            for r in range(i):
+                weights = prior.copy()
+                weights[r:i] *= 1 + boost
+                mean = np.array([weights @ labels / weights.sum()])
+                least = (
+                    loss.matrix(labels if name == "absolute" else mean, labels) @ weights
+                ).min()
+                own = (loss.matrix(values[[r]], labels) @ weights).item()
+                if name == "poisson":  # the costs leave out what no constant changes
+                    least -= weights @ (labels - labels * np.log(np.maximum(labels, 1)))
+                    own -= weights @ (labels - labels * np.log(np.maximum(labels, 1)))
+                assert found[r] == pytest.approx(least, abs=1e-9)
+                assert own == pytest.approx(least, abs=1e-9)
 
 
 @pytest.mark.parametrize("epsilon", one_in(2, [0.05, 0.5, 2.0, 8.0]))

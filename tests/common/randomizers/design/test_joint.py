@@ -7,11 +7,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from scipy.special import ndtri
 
 from labelveil.common.arrays import Floats
 from labelveil.common.exact.channel import FiniteChannel, exp_lower_bound
 from labelveil.common.randomizers import build_randomizer
 from labelveil.common.randomizers.cells import Cells
+from labelveil.common.randomizers.design import conditionals
 from labelveil.common.randomizers.design.conditionals import (
     _basis,
     effective_rows,
@@ -288,3 +290,12 @@ def test_a_label_of_two_equally_likely_values_is_told_by_randomized_response() -
     even = [np.full(len(grid), 1 / len(grid)) for grid in (BINARY, AMOUNT)]
     shares = allocate(terms(5.0, 1.0), [BINARY, AMOUNT], even, 1.0, 20_000)
     assert shares[0] > shares[1]
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+def test_directions_are_spread_as_normal_numbers_are(dimensions: int) -> None:
+    points = conditionals._normal_points(dimensions, 400)
+    assert points.shape == (400, dimensions)
+    np.testing.assert_allclose(np.cov(points.T), np.eye(dimensions), atol=0.1)
+    for share in (0.1, 0.5, 0.9):
+        np.testing.assert_allclose((points < ndtri(share)).mean(axis=0), share, atol=0.02)

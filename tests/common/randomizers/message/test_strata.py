@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -258,6 +260,33 @@ def test_labels_are_sent_alone_where_strata_have_no_room_for_more(
     events = randomize(labels, plan, seeded_entropy(4), strata)
     assert [len(each) for each in events.message.by_stratum] == [2, 2]
     assert 1.9 < events.guarantee.exact_epsilon <= 2
+
+
+@pytest.mark.parametrize(("choice", "count"), [("joint_channel", 1), ("own_channels", 2)])
+def test_labels_are_sent_in_strata_as_in_all_events_together(
+    choice: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By one channel, or each by its own, but of the stratum's law."""
+
+    def built(kind: str, channels: int) -> Any:
+        made = SimpleNamespace(outputs=np.zeros(2), stated=[0])
+        return lambda terms, cells, law, *_: [
+            ((kind, law.tolist()), SimpleNamespace(channel=made)) for _ in range(channels)
+        ]
+
+    for kind, channels in (("joint_channel", 1), ("own_channels", 2)):
+        monkeypatch.setattr(dividing, kind, built(kind, channels))
+    monkeypatch.setattr(dividing, "divide", getattr(dividing, choice))
+    plan = plan_message(PAIR, 4000, 2.0)
+    assert isinstance(plan, dividing.JointPlan)
+    ((group, _),) = plan.budgets
+    laws = [{group: np.array([float(n), 9.0 - n])} for n in range(3)]
+    found = plan.channels_of(laws[0], laws[1:])
+    assert [[said for said, _ in part] for part in found] == [
+        [(choice, [n, 9.0 - n])] * count for n in (1.0, 2.0)
+    ]
+    ((same, *_),) = plan.channels_of(laws[0], laws[:1])
+    assert same[0] == (choice, [0.0, 9.0])
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ def test_the_picture_shows_every_room_and_no_other(drawn: ElementTree.Element) -
     assert shown == set(architecture.rooms()), "run make architecture"
 
 
+@pytest.mark.slow
 def test_the_picture_shows_what_is_imported(drawn: ElementTree.Element) -> None:
     shown = {
         (part.get("data-from"), part.get("data-to"))

@@ -232,6 +232,7 @@ def test_the_page_has_a_row_for_each_type_and_names_none_without() -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_program_says_nothing_of_named_types_that_it_reads_as_they_are_stored(
     tmp_path: Path,
 ) -> None:

@@ -153,6 +153,7 @@ def test_run_says_everything_by_labels_party(publisher: Publisher) -> None:
     assert means_of["lamps"] / means_of["shoes"] == pytest.approx(150, rel=0.3)
 
 
+@pytest.mark.slow
 def test_one_that_cannot_be_reached_keeps_nobody_elses_back(
     publisher: Publisher, tmp_path: Path
 ) -> None:

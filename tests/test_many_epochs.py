@@ -133,6 +133,7 @@ def labels_alone(stated: Any) -> None:
     stated["privacy"]["total"] = stated["randomizers"][0]["guarantee"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "check"),
     [(more_counts, "priors in force"), (labels_alone, "arithmetic of the ε split")],

@@ -94,6 +94,7 @@ def test_the_runbook_says_what_each_one_asks() -> None:
 [TESTS] = documents(FILE.parent / "alerts_test.yaml")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", TESTS["tests"], ids=lambda case: case["name"].replace(" ", "_"))
 def test_they_fire_when_they_should(case: dict[str, Any]) -> None:
     """The same file that ``promtool`` runs, evaluated by ourselves: CI need not have it."""

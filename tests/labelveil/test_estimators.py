@@ -225,6 +225,7 @@ def test_a_release_without_keys_is_in_the_order_of_its_population(tmp_path: Any)
     assert np.corrcoef(model.predict(table), truth)[0, 1] > 0.5
 
 
+@pytest.mark.slow
 def test_a_channel_that_is_given_stands_above_the_codes_own(data: Data) -> None:
     table, labels, private = data
     wide = lv.build_randomizer(
@@ -283,6 +284,7 @@ def test_mistakes_are_one_line_in_the_words_of_python(data: Data) -> None:
     assert repr(fitted.model_) == "<Model: linear-gaussian; 2 features, 2,000 events>"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "codes",
     one_in(
@@ -389,6 +391,7 @@ def test_labels_that_cannot_be_randomized(labels: Any, options: Any, said: str) 
         lv.randomize_events({"y": np.zeros(9)}, {"z": (0, 9)}, epsilon=1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [np.float16, np.float32, np.float64, np.int64])
 def test_numbers_of_any_type_are_numbers(number: Any) -> None:
     """As a value that was taken out of an array is."""
@@ -428,6 +431,7 @@ def test_each_label_of_an_event_gets_a_model(division: str) -> None:
     assert abs(decoded.mean() - amount.mean()) < 1
 
 
+@pytest.mark.slow
 def test_what_columns_mean_can_be_said() -> None:
     rng = np.random.default_rng(0)
     amount = rng.integers(1, 9, 400)

@@ -74,6 +74,7 @@ def test_predictions_end_a_script_where_a_column_is_another(
     invoke(*given, "--fail-on-drift")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["unbiased", "low-variance"])
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_labels_are_written_with_their_channel(world: World, method: str, suffix: str) -> None:

@@ -117,6 +117,7 @@ def test_they_count_by_how_many_sums_there_are_and_are_saved(
         assert again == pytest.approx(np.clip(alone, 0, 10), rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changed",
     [

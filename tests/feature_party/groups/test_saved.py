@@ -117,6 +117,7 @@ def test_what_is_no_model_of_any_kind_is_said_in_a_line(text: str, tmp_path: Pat
             kind.load(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("section", "name", "value"),
     one_in(

@@ -62,6 +62,7 @@ def test_two_values_stay_two() -> None:
     assert known.problem.discrete
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "labels",
     one_in(2, [[1.0, np.nan], ["a"], [[1.0, 2.0]], [np.inf], np.ma.array([1.0, 2.0], mask=[0, 1])]),

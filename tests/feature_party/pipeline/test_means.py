@@ -65,6 +65,7 @@ def test_means_by_a_column_are_of_the_matched_events(world: World, tmp_path: Pat
         means_by(configured(world, tmp_path), ["event"], None, quiet=True)
 
 
+@pytest.mark.slow
 def test_means_of_several_labels_parties_are_each_ones_own(tmp_path: Path) -> None:
     """Of its own events, at its own ε, between its own labels."""
     worlds, releases = dict[str, World](), tmp_path / "releases"

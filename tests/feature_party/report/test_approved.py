@@ -175,6 +175,7 @@ def test_a_simulation(make_inputs: MakeInputs, tmp_path: Path) -> None:
     approved("simulation", tmp_path / "page.html", tmp_path / "page.md")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pictures")
 def test_privatized_labels_alone(make_inputs: MakeInputs, tmp_path: Path) -> None:
     below = Clipped(20.0, 0.03, replace(EXPLAINED, share=Measured(0.5, 0.4, 0.6)))

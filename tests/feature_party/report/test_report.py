@@ -129,6 +129,7 @@ def test_without_true_labels_nothing_claims_to_know_them(make_inputs: MakeInputs
     assert "simulation" not in page.text.partition("What is private")[0]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_pictures")
 @pytest.mark.parametrize("sums", [False, True])
 @pytest.mark.parametrize(

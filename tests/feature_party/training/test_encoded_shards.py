@@ -225,6 +225,7 @@ def test_auto_streams_what_is_too_large_and_removes_its_shards(
     assert not (tmp_path / "model" / "amount" / "shards").exists()
 
 
+@pytest.mark.slow
 def test_shards_are_used_again_only_for_the_same_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -303,6 +303,7 @@ def test_evaluation_says_it_by_source(sources: Path, trained: tuple[Prepared, Mo
     assert [own.epsilon for own in scores.sources.values()] == [3.5, 4.5]
 
 
+@pytest.mark.slow
 def test_true_labels_are_learned_from_of_one_party(
     sources: Path, trained: tuple[Prepared, Model]
 ) -> None:

@@ -219,6 +219,7 @@ def test_a_killed_run_ends_with_the_same_weights(
     assert whole.facts.history == resumed.facts.history
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_other_settings_is_not_taken_up(
     noisy: tuple[World, Prepared, np.ndarray], tmp_path: Path
 ) -> None:

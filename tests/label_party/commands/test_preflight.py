@@ -76,6 +76,7 @@ every_purchase = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @every_purchase
 def test_a_dry_run_of_every_purchase_says_what_it_costs_and_writes_nothing(
     shop: Party, command: list[str]

@@ -463,6 +463,7 @@ def test_what_nobody_could_check_is_refused(
     assert part in party.release(data__population='"submitted"', **settings).error
 
 
+@pytest.mark.slow
 def test_a_plan_knows_how_many_events_were_submitted(world: World) -> None:
     def events() -> int:
         arguments = world.party.arguments(**SUBMITTED)

@@ -154,6 +154,7 @@ def test_it_is_printed_with_what_may_be_left_out(
     assert DivisionPlan([], [amount, amount], from_domain(9), 0.3, [], []).derived is None
 
 
+@pytest.mark.slow
 def test_gains_are_shares_of_what_true_labels_would(plan: DivisionPlan) -> None:
     for row in plan.rows:
         gains = plan.gains(row)

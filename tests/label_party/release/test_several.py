@@ -102,6 +102,7 @@ def test_a_message_of_two_labels_spends_one_epsilon_and_proves_it(
     assert split_check(evidence).verdict is Verdict.FAIL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("division", ["split", "joint"])
 def test_a_public_prior_of_two_labels_is_all_that_shapes_their_channels(
     two: Party, division: str

@@ -48,6 +48,7 @@ def test_one_label_always_fits(name: str) -> None:
     assert check_manifest(plan_message([label], ROWS, 1.0)) <= MANIFEST_BYTES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", one_in(3, [2, 3, 5]))
 def test_labels_that_fit_together_fit(labels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many as codes have room for; where there were more, it would be said."""
@@ -60,6 +61,7 @@ def test_labels_that_fit_together_fit(labels: int, monkeypatch: pytest.MonkeyPat
         check_manifest(plan)
 
 
+@pytest.mark.slow
 def test_options_that_ask_for_too_much_are_refused_before_a_look_at_labels() -> None:
     label = LabelTerms("y", 0.0, 1.0, Grid.from_count(0.0, 1.0, 3000))
     for name, options in (

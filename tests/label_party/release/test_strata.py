@@ -100,6 +100,7 @@ def test_an_auditor_builds_every_channel_again(shops: Party) -> None:
     assert verdicts["split of ε"] is Verdict.PASS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("division", one_in(2, ["split", "joint"]))
 def test_several_labels_and_users_as_units(shops: Party, division: str) -> None:
     rows = np.arange(6_000)

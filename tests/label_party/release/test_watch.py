@@ -581,6 +581,7 @@ def test_a_watcher_stops_between_epochs(party: Party) -> None:
     assert epochs(party) == ["d1", "d2"]
 
 
+@pytest.mark.slow
 def test_a_watching_process_ends_at_a_signal_with_code_0(party: Party) -> None:
     write_day(party, "d1")
     watch(party, data__labels="nothing-{epoch}.csv")  # takes the population out of the file

@@ -52,6 +52,7 @@ def test_what_is_fetched_is_what_the_manifest_says(served: str, connect: Connect
         assert digest == manifest.content.blocks[index]
 
 
+@pytest.mark.slow
 def test_the_same_bytes_twice_from_two_clients_in_any_chunks_from_any_row(
     served: str, connect: Connect
 ) -> None:

@@ -185,6 +185,7 @@ def _error(result: Result) -> str:
     return str(result.exception)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_pictures")
 def test_a_features_party_learns_of_it_and_its_commands_say_so(
     two: Party, partner: Callable[..., Result]

@@ -68,6 +68,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
         yield Database(writer.execute, lambda sql: Query(server.address, sql, passfile))
 
 
+@pytest.mark.slow
 def test_a_query_reads_as_the_same_table_in_a_file(database: Database, tmp_path: Path) -> None:
     database.execute("CREATE TABLE t (id BIGINT, name TEXT, y NUMERIC(10, 2), z INTEGER)")
     database.execute(

@@ -90,6 +90,7 @@ def test_a_twin_is_caught(one: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
         assert found.question
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one", auditorium.RIGHT, ids=lambda one: type(one).__name__)
 def test_others_mechanisms_that_are_right_pass(one: MechanismTwin) -> None:
     assert one.audit().verdict is Verdict.PASS

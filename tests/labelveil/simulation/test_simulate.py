@@ -120,6 +120,7 @@ def test_every_documented_file_is_there(run: tuple[Path, dict[str, Any]]) -> Non
     assert (out / "model" / "model.json").is_file()
 
 
+@pytest.mark.slow
 def test_the_release_is_whole_and_private(run: tuple[Path, dict[str, Any]]) -> None:
     out, metrics = run
     release = read_release(out / "release")
@@ -129,6 +130,7 @@ def test_the_release_is_whole_and_private(run: tuple[Path, dict[str, Any]]) -> N
     assert metrics["epsilon_prior"] + metrics["epsilon_labels"] == pytest.approx(3, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_label_noise_agrees_with_the_randomizers_own_word(
     run: tuple[Path, dict[str, Any]], table: pl.DataFrame
 ) -> None:
@@ -141,6 +143,7 @@ def test_label_noise_agrees_with_the_randomizers_own_word(
     assert abs(run[1]["label_mse"] - by_label[labels].mean()) < deviations() * error
 
 
+@pytest.mark.slow
 def test_predictions_cover_all_events(
     run: tuple[Path, dict[str, Any]], table: pl.DataFrame
 ) -> None:
@@ -149,6 +152,7 @@ def test_predictions_cover_all_events(
     assert predictions["prediction"].is_finite().all()
 
 
+@pytest.mark.slow
 def test_the_features_party_had_no_labels(run: tuple[Path, dict[str, Any]]) -> None:
     features = pl.read_parquet(run[0] / "feature_party" / "features.parquet")
     assert features.columns == ["id", "x", "group"]
@@ -163,12 +167,14 @@ def _evaluated_once(out: Path) -> bool:
     return said == {"feature_party-run.log": 0, "feature_party-evaluate.log": 1}
 
 
+@pytest.mark.slow
 def test_a_run_is_evaluated_once(run: tuple[Path, dict[str, Any]]) -> None:
     assert _evaluated_once(run[0])
     parts = {name.partition(".")[2] for name in run[1]["timings"] if "." in name}
     assert parts == {"fetch", "join", "train", "predict", "evaluate", "report"}
 
 
+@pytest.mark.slow
 def test_nobody_is_left_running(run: tuple[Path, dict[str, Any]]) -> None:
     assert not [line for line in _children() if "_party" in line]
 

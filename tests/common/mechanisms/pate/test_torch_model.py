@@ -37,6 +37,7 @@ def test_it_learns_classes_or_several_labels(multi: bool, truth: Any) -> None:
     assert np.mean(found == truth) > 0.9
 
 
+@pytest.mark.slow
 def test_it_follows_from_its_parameters_and_touches_no_state() -> None:
     torch.manual_seed(7)
     expected = torch.rand(3).tolist()

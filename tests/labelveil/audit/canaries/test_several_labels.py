@@ -58,6 +58,7 @@ def verdicts(audit: Audit) -> dict[str, Verdict]:
     return {check.name: check.verdict for check in audit.checks}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("division", "planted"), one_in(3, [("split", True), ("joint", True), ("joint", False)])
 )

@@ -128,11 +128,7 @@ class ColumnMeaning:
             if self.missing:
                 cells = cells.set(cells.is_in(list(self.missing)), None)
             return nameless(self._read(cells))
-        if (
-            column.dtype.is_nested()
-            or column.dtype in (pl.Binary, pl.Object)
-            or self.kind == "other"
-        ):
+        if not can_be_feature(column.dtype) or self.kind == "other":
             raise DataError(
                 f"column {self.name!r} has type {type_words(column.dtype)}, which cannot be a"
                 " feature; leave it out, or list it in [data] ignore"
@@ -286,6 +282,11 @@ class Found:
             f"{name or NAMELESS}: {'ignored' if name in ignored else line}"
             for name, line in self.lines
         ]
+
+
+def can_be_feature(dtype: pl.DataType) -> bool:
+    """Whether a column of a type can be learned from: no lists, records or bytes."""
+    return not (dtype.is_nested() or dtype in (pl.Binary, pl.Object))
 
 
 def canonical_text(series: pl.Series) -> pl.Series:

@@ -11,6 +11,7 @@ import polars.selectors as cs
 
 from labelveil.common.csv_files import SUFFIXES, Dialect, find_dialect, read_table
 from labelveil.common.errors import DataError, listed
+from labelveil.common.parquet_files import type_words
 from labelveil.common.release.event_keys import canonical_keys
 from labelveil.simulation.settings import LabelColumn, Settings
 
@@ -94,12 +95,18 @@ def read_inputs(settings: Settings) -> Inputs:
     if features.width < 2:
         raise DataError(f"{settings.features} has no feature columns beside the key {key!r}")
     # a party's own modules are loaded where they work, and by no import of the face
-    from labelveil.feature_party.schema import IGNORED, Stated
+    from labelveil.feature_party.schema import IGNORED, Stated, can_be_feature
     from labelveil.feature_party.schema_search import find_schema
 
     stated = Stated.of(settings.columns)
     for column in settings.columns:
         _need(features, column, settings.features)
+    for column, dtype in features.drop(key, *stated.ignored, strict=False).schema.items():
+        if not can_be_feature(dtype):
+            raise DataError(
+                f"column {column!r} of {settings.features} has type {type_words(dtype)}, which"
+                " cannot be a feature; leave it out with --ignore"
+            )
     meanings: dict[str, str] = {}
     if settings.features.suffix.lower() in SUFFIXES:  # what it writes for a party is Parquet
         table, path = features.drop(key), settings.features

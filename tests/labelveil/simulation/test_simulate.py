@@ -337,12 +337,15 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ({"label": "z"}, "must be one of"),
         ({"epsilon": -1}, "epsilon"),
         ({"key": "no"}, "no column"),
+        ({"ignore": ["record"]}, "column 'list' of .*, which cannot be a feature; leave it out"),
+        ({"columns": {"list": "ignore"}}, "column 'record' of .* cannot be a feature; leave it"),
     ],
 )
 def test_a_call_that_is_refused_leaves_no_folder(
     temporary: Path, settings: dict[str, Any], line: str
 ) -> None:
-    table = pl.DataFrame({"y": [0, 1] * 40, "x": [0.5, 1.0] * 40})
+    odd = {"list": [[1], []] * 40, "record": [{"a": 1}, {"a": 2}] * 40}
+    table = pl.DataFrame({"y": [0, 1] * 40, "x": [0.5, 1.0] * 40, **odd})
     with pytest.raises(LabelveilError, match=line):
         lv.simulate(table, **{"label": "y", "epsilon": 1, "quiet": True, **settings})
     assert not any(temporary.iterdir())

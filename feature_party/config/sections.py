@@ -134,10 +134,10 @@ class TrainingSection(Section):
 
     objective: Annotated[str, Choice(("auto", *OBJECTIVE_NAMES))] = setting(
         "auto",
-        "What is minimised. auto mixes models and the released prior by the privatized validation"
-        " likelihood, then by what codes say of squared errors, models of means alone among them,"
-        " and moves what a mixture of heads predicts on average towards the released prior, by half"
-        " the way where the labels say as much as 1,000 true ones.",
+        "What is minimised. auto mixes models by the privatized validation likelihood, then by what"
+        " codes say of squared errors, models of means alone among them, and moves what a mixture"
+        " of heads predicts on average towards the released prior, by half the way where the labels"
+        " say as much as 1,000 true ones.",
     )
     head: Annotated[str, Choice(("auto", *HEAD_NAMES))] = setting(
         "auto", "Shape of the predicted distribution."

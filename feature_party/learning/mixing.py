@@ -16,6 +16,10 @@ _CERTAIN = 2.0
 _FARTHEST = 4.0
 """Standard errors from which on it does not matter how far behind a candidate is: what adds to the
 others grows from there."""
+_SHARES = np.linspace(0, 1, 51)
+_PLAIN = 100.0
+"""Nats in all that leave no doubt that a model has learned something."""
+_NEGLIGIBLE = 0.02
 _ROUNDS = 100
 _ROUNDING = 1e-9
 _BLOCK = 1 << 13
@@ -25,7 +29,6 @@ ROWS = 10.0
 """Rows that the shares before any is seen stand for. A candidate that moves them must explain the
 labels better by about as many nats in all: the best of several, stopped in time, does so by a few
 where there is nothing to learn."""
-_ROWS_OF_PRIOR = 3.0
 
 Evidence = Callable[[Floats], tuple[float, Floats, Floats]]
 """What labels say against (h,) shares, in nats: a convex loss, its slopes and its curvature."""
@@ -109,22 +112,20 @@ def squares(residual: Floats, predictions: Floats, before: Floats) -> Evidence:
     return against
 
 
-def choose_mixture(
-    plain: Floats, flexible: Floats, nothing: Floats, effective_labels: float
-) -> Floats:
-    """Shares of plain and flexible candidates and of the released prior, (a + b + 1,) and together
-    1, from their out-of-fold losses.
+def choose_mixture(plain: Floats, flexible: Floats, effective_labels: float) -> Floats:
+    """Shares of plain and flexible candidates, (a + b,) and together 1, from their out-of-fold
+    losses.
 
     Where labels are too noisy to tell the plain ones apart, shares stay near where they began:
     alike, or mostly with the first where there is little to go by, since the others say more about
     the shape of a distribution than so few labels can. One of the others that is behind the best by
     z standard errors of the paired difference begins with exp(−z² / 2) of that. Flexible ones take
     part, all beginning alike, only if the best of them beats that mixture by more than two standard
-    errors. The prior alone begins with three rows: what has learned nothing must not predict.
+    errors.
 
-    ``plain``, ``flexible`` and ``nothing`` are (a, n), (b, n) and (n,) losses −ln L of the same
-    rows, the last of the prior; b may be 0. ``effective_labels`` are how many true labels the
-    privatized ones say as much as; infinite where there is no shape to tell, of few values.
+    ``plain`` and ``flexible`` are (a, n) and (b, n) losses −ln L of the same rows; b may be 0.
+    ``effective_labels`` are how many true labels the privatized ones say as much as; infinite where
+    there is no shape to tell, of few values.
     """
     others = len(plain) - 1
     first = 1 / (1 + min(effective_labels / _ENOUGH, others))
@@ -133,14 +134,40 @@ def choose_mixture(
     errors = np.maximum(_standard_errors(behind), 1e-12)
     apart = np.minimum(behind.mean(axis=1) / errors, _FARTHEST)
     start[1:] *= np.exp(-0.5 * apart[1:] ** 2)
-    start = np.append(ROWS * start / start.sum(), np.zeros(len(flexible)))
     losses = np.concatenate([plain, flexible])
+    evidence = likelihoods(losses)
+    shares = stack(evidence, np.append(ROWS * start / start.sum(), np.zeros(len(flexible))))
     if len(flexible):
-        mixed = -np.log(stack(likelihoods(losses), start) @ np.exp(-losses))
+        mixed = -np.log(shares @ np.exp(-losses))
         if ahead(mixed, flexible[flexible.mean(axis=1).argmin()]):
-            start = np.full(len(losses), ROWS / len(losses))
-    evidence = likelihoods(np.concatenate([losses, nothing[None]]))
-    return stack(evidence, np.append(start, _ROWS_OF_PRIOR))
+            return stack(evidence, np.full(len(losses), ROWS / len(losses)))
+    return shares
+
+
+def null_share(model: Floats, nothing: Floats, effective_labels: float) -> float:
+    """Share of the prior that predictions should be mixed with, from out-of-fold losses; 0 if
+    negligible.
+
+    Before privatized labels are seen, it is as likely that the model has learned nothing as that
+    some share of it is right, any share being as likely as another; and as that all of it is, where
+    labels are worth a thousand true ones, and less so where they are worth fewer. The expectation
+    of 1 less that share, given the labels, is returned: a gain of a few nats whose standard error
+    is as large speaks for a model that is right in part.
+
+    ``model`` and ``nothing`` are (n,) losses −ln L of the same rows under the model, and under the
+    prior alone; ``effective_labels`` >= 0 as in :func:`choose_mixture`.
+    """
+    gains = nothing - model
+    if gains.sum() > _PLAIN:
+        return 0.0
+    with np.errstate(divide="ignore"):
+        mixed = [np.logaddexp(np.log1p(-a), np.log(a) + gains).sum() for a in _SHARES]
+    weights = np.full(_SHARES.size, 1 / _SHARES.size)
+    weights[0] += 1
+    weights[-1] += min(effective_labels / _ENOUGH, 1.0)
+    posterior = weights * np.exp(np.array(mixed) - max(mixed))
+    share = 1 - float(posterior @ _SHARES / posterior.sum())
+    return share if share > _NEGLIGIBLE else 0.0
 
 
 def prior_adjustment(marginal: Floats, prior: Floats, effective_labels: float) -> Floats:

@@ -1,7 +1,7 @@
 """Candidates: pairs of a learner and a law, and how those that were trained are mixed.
 
-They are stacked by what all say of rows that they did not see, the released prior as one more: by
-likelihood, then by squared errors.
+They are stacked by what all say of rows that they did not see: by likelihood, which decides as well
+how much of the released prior is left in the predictions, then all together by squared errors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from labelveil.common.arrays import Floats, Integers
-from labelveil.feature_party.learning.mixing import ROWS, choose_mixture, squares, stack
+from labelveil.feature_party.learning.mixing import ROWS, choose_mixture, null_share, squares, stack
 from labelveil.feature_party.learning.problem import Codes, LabelProblem
 from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.model.facts import EpochLosses, HeadFacts
@@ -152,7 +152,8 @@ class Stack:
     codes_of: Callable[[Integers], Codes]
 
     def by_likelihood(self, plain: Sequence[Trained], flexible: Sequence[Trained] = ()) -> Mixture:
-        """Give candidates the shares under which they explain the codes best.
+        """Give candidates the shares under which they explain the codes best, and the released
+        prior what these leave it.
 
         Plain ones are trusted, the first most; flexible ones must prove themselves. What has no
         likelihood is alone.
@@ -167,7 +168,10 @@ class Stack:
         nothing = self.losses_of_prior(self.codes_of(first.fit.rows))
         # all begin alike where distributions have no shape that the first would be trusted for
         labels = math.inf if self.support.discrete else self.effective_labels
-        return _shared([*plain, *flexible], choose_mixture(losses, several, nothing, labels))
+        shares = choose_mixture(losses, several, labels)
+        mixture = _shared([*plain, *flexible], np.append(shares, 0.0))
+        left = null_share(mixture.losses, nothing, self.effective_labels)
+        return replace(mixture, shrinkage=left)
 
     def losses_of_prior(self, codes: Codes) -> Floats:
         """(v,) those of the released prior alone, of (v,) codes."""

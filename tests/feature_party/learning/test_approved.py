@@ -20,7 +20,12 @@ from labelveil.feature_party.learning.decoding import convex_targets, decoder, i
 from labelveil.feature_party.learning.derivatives import derivatives_of
 from labelveil.feature_party.learning.heads import build_head, canonical_tilts
 from labelveil.feature_party.learning.law_table import LawTable
-from labelveil.feature_party.learning.mixing import ahead, choose_mixture, prior_adjustment
+from labelveil.feature_party.learning.mixing import (
+    ahead,
+    choose_mixture,
+    null_share,
+    prior_adjustment,
+)
 from labelveil.feature_party.learning.names import HEAD_NAMES
 from labelveil.feature_party.learning.objectives import SharedObjective, build_objective
 from labelveil.feature_party.learning.problem import (
@@ -288,8 +293,9 @@ def test_mixtures_are_weighed_as_approved() -> None:
         for count in (0, 1, 2):
             plain, flexible = losses[: 4 - count], losses[4 - count :]
             found[f"mixture {effective} {count}"] = np.round(
-                choose_mixture(plain, flexible, losses[0] + 0.01, effective), 5
+                choose_mixture(plain, flexible, effective), 5
             )
+        found[f"null {effective}"] = null_share(losses[0], losses[0] + 0.01, effective)
         found[f"adjusted {effective}"] = prior_adjustment(
             np.array([0.5, 0.4, 0.1]), np.array([0.2, 0.3, 0.5]), effective
         )

@@ -9,13 +9,11 @@ from labelveil.feature_party.learning.mixing import (
     Evidence,
     choose_mixture,
     likelihoods,
+    null_share,
     prior_adjustment,
     squares,
     stack,
 )
-
-NO_PRIOR = 1e3
-"""Nats of a prior that explains nothing."""
 
 
 def evidence(of: str) -> Evidence:
@@ -73,44 +71,45 @@ def test_squares_find_the_least_true_error_where_labels_tell(
 
 
 def weighed(plain: np.ndarray, labels: float, flexible: np.ndarray | None = None) -> np.ndarray:
-    """Shares beside a prior that explains nothing, without its own."""
     none = np.zeros((0, plain.shape[1])) if flexible is None else flexible
-    shares = choose_mixture(plain, none, np.full(plain.shape[1], NO_PRIOR), labels)
-    return np.asarray(shares[:-1] / shares[:-1].sum())
+    return choose_mixture(plain, none, labels)
 
 
-def of_prior(gain: float, spread: float, rows: int) -> float:
-    """The prior's share beside a model that gains ``gain`` nats a row on average."""
+def _losses(gain: float, spread: float, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Losses of a model that gains ``gain`` nats a row on average, and of nothing."""
     noise = spread * np.sin(np.arange(rows) * 12.9898)  # deterministic, mean about 0
-    model = np.full(rows, 1.0) - gain + noise
-    return float(choose_mixture(model[None], np.zeros((0, rows)), np.full(rows, 1.0), 1e4)[-1])
+    return np.full(rows, 1.0) - gain + noise, np.full(rows, 1.0)
 
 
 def test_a_model_that_explains_the_labels_is_believed() -> None:
-    assert of_prior(0.02, 0.05, 20_000) < 0.01
+    assert null_share(*_losses(0.02, 0.05, 20_000), 1e4) == 0.0
 
 
 def test_a_model_that_is_worse_than_nothing_is_not() -> None:
-    assert of_prior(-0.05, 0.05, 5_000) > 0.95
+    assert null_share(*_losses(-0.05, 0.05, 5_000), 1e4) > 1 - 1e-4
 
 
-def test_the_prior_begins_with_three_rows_of_thirteen() -> None:
-    assert of_prior(0.0, 0.0, 100) == pytest.approx(3 / 13)
-    # the more nats are gained the less is left: 3 / (1 − s) = 10 / s + 100 g / (1 + s g)
-    for nats in (2.0, 20.0):
-        gain = nats / 100
-        share = 1 - of_prior(np.log1p(gain), 0.0, 100)
-        assert 3 / (1 - share) == pytest.approx(10 / share + 100 * gain / (1 + share * gain), 1e-4)
+def test_belief_starts_from_even_odds() -> None:
+    model, nothing = np.full(100, 1.0), np.full(100, 1.0)
+    assert null_share(model, nothing, 1e4) == pytest.approx(0.5)
+    # nothing and a sure gain of ln 3 nats at odds 1 : 3, and every share a of it at 1 + 2 a, nearly
+    shares = np.linspace(0, 1, 51)
+    between = np.exp(shares * np.log(3))
+    wanted = (1 + (between * (1 - shares)).mean()) / (4 + between.mean())
+    found = null_share(model - np.log(3) / 100, nothing, 1e4)
+    assert found == pytest.approx(wanted, abs=1e-3)
 
 
-def test_the_same_gain_is_believed_more_of_rows_that_agree() -> None:
-    assert of_prior(0.005, 0.01, 1_000) < of_prior(0.005, 0.2, 1_000) < 0.5
+def test_a_gain_as_large_as_its_error_is_half_believed() -> None:
+    """The same gain, of rows that agree and of rows that do not."""
+    sure, unsure = (_losses(0.005, spread, 1_000) for spread in (0.01, 0.2))
+    assert null_share(*sure, 1e4) < 0.1
+    assert 0.15 < null_share(*unsure, 1e4) < null_share(*unsure, 50) < 0.5
 
 
 def test_extreme_losses_do_not_overflow() -> None:
-    far, near, none = np.full((1, 1000), 1e5), np.zeros((1, 1000)), np.zeros((0, 1000))
-    assert choose_mixture(far, none, near[0], 1e4)[-1] > 0.98
-    assert choose_mixture(near, none, far[0], 1e4)[-1] < 0.01
+    assert null_share(np.full(10, 1e5), np.zeros(10), 1e4) > 0.99
+    assert null_share(np.zeros(1000), np.full(1000, 1e5), 1e4) == 0.0
 
 
 def test_flexible_parts_must_prove_themselves() -> None:

@@ -87,7 +87,6 @@ def test_a_question_about_other_bounds_than_are_agreed_by_now_is_not_sent(
     assert sent == [kept]
 
 
-@pytest.mark.slow
 def test_a_model_is_loaded_and_used_again_of_the_very_sums_and_seed_alone(
     stages: SumStages, monkeypatch: pytest.MonkeyPatch
 ) -> None:

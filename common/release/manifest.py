@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
@@ -33,7 +33,7 @@ from labelveil.common.randomizers import NoisyPrior, decoded_prior
 from labelveil.common.randomizers.cells import Cells, Codebook, Group
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message.codebooks import Codebooks
-from labelveil.common.randomizers.message.steps import Message, Released
+from labelveil.common.randomizers.message.steps import Released
 from labelveil.common.randomizers.message.strata import (
     BINS,
     MOST_STRATA,
@@ -173,45 +173,6 @@ class Manifest(ManifestSection):
     def questioned(self) -> bool:
         """Whether a question gathered the strata, and says what is expected of each."""
         return bool(self.strata) and not self.tables
-
-    @classmethod
-    def members_of(
-        cls, message: Message, options: Mapping[str, Any], unit: Unit
-    ) -> dict[str, list[Any]]:
-        """Return the members that state a message: strata, priors, tables and randomizers.
-
-        :attr:`released` and :attr:`codebooks` read them back. ``options`` are those that its
-        randomizers were built with; ``unit`` is what pays, of as many records as the message says:
-        of one record each, both units have the same neighbours, and the claim names the one asked.
-        """
-        released, strata = message.released, message.strata
-        weights, sections = released.expected_weights, []
-        if strata is not None:
-            laws = [[]] * len(strata.names) if weights is None else weights.tolist()
-            sections = [
-                StratumSection(name=name, rows=rows, law=law)
-                for name, rows, law in zip(strata.names, strata.rows, laws, strict=True)
-            ]
-        priors = message.histograms if weights is None else []  # nobody counted what is expected
-        tables = [(group, table.histogram) for group, table in released.tables.items()]
-
-        def counted(each: Iterable[tuple[Group, NoisyPrior]]) -> list[PriorSection]:
-            return [
-                PriorSection.of_histogram(message.named(group), noisy, unit)
-                for group, noisy in each
-            ]
-
-        return {
-            "strata": sections,
-            "priors": counted(priors),
-            "tables": counted(tables),
-            "randomizers": [
-                StatedRandomizer.of_randomizer(
-                    message.named(group), randomizer, options, unit, message.records
-                )
-                for group, randomizer in chain.from_iterable(message.by_stratum)
-            ],
-        }
 
     @property
     def question_bits(self) -> float:

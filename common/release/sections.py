@@ -5,9 +5,10 @@ Their form is checked when they are read; ``check`` works out again what they sa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from itertools import chain
 from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
@@ -21,6 +22,8 @@ from labelveil.common.mechanisms.group_sums.lattice import MOST_STEPS
 from labelveil.common.mechanisms.group_sums.question import MOST_LEVELS, NO_GROUP
 from labelveil.common.mechanisms.group_sums.question import MOST_WEIGHT as MOST_GROUP_WEIGHT
 from labelveil.common.randomizers import NoisyPrior, Randomizer
+from labelveil.common.randomizers.cells import Group
+from labelveil.common.randomizers.message.steps import Message
 from labelveil.common.randomizers.message.strata import MOST_WEIGHT
 from labelveil.common.randomizers.message.terms import MOST_LABELS
 from labelveil.common.release.claims import (
@@ -227,6 +230,44 @@ class StatedRandomizer(SpendingSection):
                 f"the channel's weights give {derived}, but the manifest claims {self.spent} for"
                 " the labels"
             )
+
+
+def stated_message(
+    message: Message, options: Mapping[str, Any], unit: Unit
+) -> dict[str, list[Any]]:
+    """Return a manifest's members that state a message: strata, priors, tables and randomizers.
+
+    Its ``released`` and ``codebooks`` read them back. ``options`` are those that its
+    randomizers were built with; ``unit`` is what pays, of as many records as the message says:
+    of one record each, both units have the same neighbours, and the claim names the one asked.
+    """
+    released, strata = message.released, message.strata
+    weights, sections = released.expected_weights, []
+    if strata is not None:
+        laws = [[]] * len(strata.names) if weights is None else weights.tolist()
+        sections = [
+            StratumSection(name=name, rows=rows, law=law)
+            for name, rows, law in zip(strata.names, strata.rows, laws, strict=True)
+        ]
+    priors = message.histograms if weights is None else []  # nobody counted what is expected
+    tables = [(group, table.histogram) for group, table in released.tables.items()]
+
+    def counted(each: Iterable[tuple[Group, NoisyPrior]]) -> list[PriorSection]:
+        return [
+            PriorSection.of_histogram(message.named(group), noisy, unit) for group, noisy in each
+        ]
+
+    return {
+        "strata": sections,
+        "priors": counted(priors),
+        "tables": counted(tables),
+        "randomizers": [
+            StatedRandomizer.of_randomizer(
+                message.named(group), randomizer, options, unit, message.records
+            )
+            for group, randomizer in chain.from_iterable(message.by_stratum)
+        ],
+    }
 
 
 class WidthSection(ManifestSection):

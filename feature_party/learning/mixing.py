@@ -19,7 +19,8 @@ others grows from there."""
 _SHARES = np.linspace(0, 1, 51)
 _PLAIN = 100.0
 """Nats in all that leave no doubt that a model has learned something."""
-_NEGLIGIBLE = 0.02
+NEGLIGIBLE = 0.02
+"""Share that costs a model and changes nothing."""
 _ROUNDS = 100
 _ROUNDING = 1e-9
 _BLOCK = 1 << 13
@@ -167,7 +168,7 @@ def null_share(model: Floats, nothing: Floats, effective_labels: float) -> float
     weights[-1] += min(effective_labels / _ENOUGH, 1.0)
     posterior = weights * np.exp(np.array(mixed) - max(mixed))
     share = 1 - float(posterior @ _SHARES / posterior.sum())
-    return share if share > _NEGLIGIBLE else 0.0
+    return share if share > NEGLIGIBLE else 0.0
 
 
 def prior_adjustment(marginal: Floats, prior: Floats, effective_labels: float) -> Floats:

@@ -13,14 +13,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from labelveil.common.arrays import Floats, Integers
-from labelveil.feature_party.learning.mixing import ROWS, choose_mixture, null_share, squares, stack
+from labelveil.feature_party.learning.mixing import (
+    NEGLIGIBLE,
+    ROWS,
+    choose_mixture,
+    null_share,
+    squares,
+    stack,
+)
 from labelveil.feature_party.learning.problem import Codes, LabelProblem
 from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.model.facts import EpochLosses, HeadFacts
 from labelveil.feature_party.training.fitting import EpochRecord, Fit
 
-_NEGLIGIBLE = 0.02
-"""Share that costs a model and changes nothing."""
 _OPEN = 0.1
 """Shares of their own that candidates are given before squared errors are looked at."""
 
@@ -133,7 +138,7 @@ class Mixture:
 
 def _shared(trained: Sequence[Trained], shares: Floats) -> Mixture:
     """Candidates with their shares, the released prior's last, without those under 2%."""
-    *models, prior = np.where(shares < _NEGLIGIBLE * (1 - shares[-1]), 0.0, shares)
+    *models, prior = np.where(shares < NEGLIGIBLE * (1 - shares[-1]), 0.0, shares)
     weights = np.array(models) / sum(models)
     pairs = zip(trained, weights.tolist(), strict=True)
     return Mixture(tuple(replace(each, weight=w) for each, w in pairs), float(prior))

@@ -30,6 +30,7 @@ from labelveil.common.release.sections import (
     LabelSection,
     PopulationSection,
     StatedPrivacy,
+    stated_message,
 )
 from labelveil.common.version import software
 from labelveil.label_party.config.sections import LabelPartyConfig
@@ -158,7 +159,7 @@ def _manifest(
     population: PopulationSection,
 ) -> Manifest:
     unit = config.privacy.privacy_unit
-    stated = Manifest.members_of(message, config.randomizer.options, unit)
+    stated = stated_message(message, config.randomizer.options, unit)
     spent = [replace(message.labels_guarantee, unit=unit)]
     if counted.tested is not None:
         spent.append(counted.tested)

@@ -114,7 +114,9 @@ def test_a_model_is_loaded_and_used_again_of_the_very_sums_and_seed_alone(
 def agreed(stages: SumStages) -> SumStages:
     """The same with what is agreed of labels, and two rounds."""
     groups = GroupsSection(epsilon=EPSILON, lower=0.0, upper=10.0)
-    sections = {"groups": groups, "rounds": RoundsSection(shares=[0.5, 0.5])}
+    party = stages.config.only_labels_party.model_copy(update={"epoch": "1"})
+    rounds = RoundsSection(shares=[0.5, 0.5])
+    sections = {"groups": groups, "rounds": rounds, "labels_party": [party]}
     return replace(stages, config=stages.config.model_copy(update=sections))
 
 

@@ -120,6 +120,8 @@ def groups_by(
         meaning = replace(meaning, kind="category")
     if meaning.kind != "other":
         column = meaning.read(column)
+    if meaning.kind == "true/false":
+        column = column.cast(pl.Boolean)  # read as 1 and 0, and called what the table calls them
     column = column.alias("")  # a Series' methods take its name ^…$ for a pattern of columns
     if column.dtype.is_numeric() and column.n_unique() > _MOST_VALUES:
         values = column.to_numpy()

@@ -74,6 +74,12 @@ def test_groups_are_the_values_and_pairs_of_values() -> None:
     assert len(groups_of(features, "x")) == 5
 
 
+@pytest.mark.parametrize("cells", [[True, False, None], ["TRUE", "false", ""]])
+def test_true_and_false_are_called_so(cells: list[Any]) -> None:
+    groups = groups_of(pl.DataFrame({"insured": cells * 7}), "insured")
+    assert {name: rows[0] for (name,), rows in groups} == {"true": 0, "false": 1, "missing": 2}
+
+
 @pytest.mark.statistical
 def test_means_of_codes_are_right_and_their_intervals_hold_together() -> None:
     """Over 300 releases of 1,000 events: intervals a third as wide would miss in most of them."""

@@ -14,7 +14,7 @@ import numpy as np
 import scipy
 
 from labelveil.common.mechanisms.group_sums import Lattice
-from labelveil.feature_party.evaluation.intervals import Measured, noisy_half_width
+from labelveil.feature_party.evaluation.intervals import Measured, noise_beyond
 
 _KURTOSIS = 10.0
 _ENDLESS, _STEP = 1e3, 1e-6
@@ -117,10 +117,11 @@ class TwoSums:
         r2 = Measured(first.value, min(first.low, second.low), max(first.high, second.high))
         return Score(r2, self.error, self.reference, sum(self.rows))
 
-    def _half(self, own: float, ratio: float, error: float, reference: float) -> float:
-        """How far ``own first - ratio second`` is off, with a probability of 95%, if these are M
-        and V.
-        """
+    def _excess(
+        self, off: float, own: float, ratio: float, error: float, reference: float
+    ) -> float:
+        """Whether ``own first - ratio second`` is surely not off by so much, if these are M and V:
+        how far the chance of that is below 5%."""
         error, reference = max(error, 0.0), max(reference, 0.0)
         first = own**2 * self.terms.first(self.kind, error) / self.rows[0]
         second = (ratio * self.share) ** 2 * self.terms.second(error, reference) / self.rows[1]
@@ -129,9 +130,8 @@ class TwoSums:
         common = own if self.kind == "gain" else 0.0
         common -= ratio * self.share if self.terms.assisted else 0.0
         sampled = common**2 * self.terms.sampled / sum(self.rows)
-        return noisy_half_width(
-            math.sqrt(first + second + sampled), own * self.noise[0], ratio * self.noise[1]
-        )
+        scales = own * self.noise[0], ratio * self.noise[1]
+        return 0.05 - noise_beyond(abs(off), math.sqrt(first + second + sampled), *scales)
 
     def ratio(self, added: float) -> Measured:
         """R², if labels' places have so much more variance than labels."""
@@ -143,7 +143,7 @@ class TwoSums:
         # Unlike the quotient's own error that holds where below is hardly distinguishable from 0.
         def excess(ratio: float) -> float:
             left = ratio if self.kind == "errors" else 1 - ratio
-            return abs(top - ratio * below) - self._half(1.0, ratio, left * below, below)
+            return self._excess(top - ratio * below, 1.0, ratio, left * below, below)
 
         low, high = _roots(excess, best, 1.0)
         if self.kind == "errors":
@@ -160,7 +160,7 @@ class TwoSums:
 
         # the noise depends on M itself: every M that the sums do not rule out is in the interval
         def excess(error: float) -> float:
-            return abs(value - error) - self._half(1.0, ratio, error, self.second)
+            return self._excess(value - error, 1.0, ratio, error, self.second)
 
         low, high = _roots(excess, value, abs(self.second))
         return Measured(value, low, high).within(0.0, math.inf)
@@ -171,7 +171,7 @@ class TwoSums:
         error = self.first if self.kind == "errors" else self.second - self.first
 
         def excess(reference: float) -> float:
-            return abs(self.second - reference) - self._half(0.0, 1.0, error, reference)
+            return self._excess(self.second - reference, 0.0, 1.0, error, reference)
 
         low, high = _roots(excess, self.second, abs(self.second))
         return Measured(self.second, low, high).within(0.0, math.inf)

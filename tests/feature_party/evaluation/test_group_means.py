@@ -30,7 +30,7 @@ from labelveil.feature_party.evaluation.group_means import (
     means_of_sums,
     means_table,
 )
-from labelveil.feature_party.evaluation.intervals import Measured, noisy_half_width
+from labelveil.feature_party.evaluation.intervals import Measured
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.schema_search import find_schema
 from tests.feature_party.worlds import thresholds_channel
@@ -220,13 +220,15 @@ def test_means_of_sums_are_those_of_all_parts_of_a_group() -> None:
     treated, control, alone = found.values()
     assert control.mean.high - 0.75 == pytest.approx(one / 2 * np.log(3 / 0.05), rel=1e-3)
     assert alone.mean.high == pytest.approx(2.25 + one / 2 * np.log(3 / 0.05), rel=1e-3)
-    both = noisy_half_width(0.0, one / 3, one / 3, chance=0.05 / 3)
-    assert 1.5 - treated.mean.low == pytest.approx(both, rel=1e-3)
+    # of two equal Laplace noises (1 + t/2) exp(-t) lies beyond t of their scale
+    both = (1.5 - treated.mean.low) / (one / 3)
+    assert (1 + both / 2) * np.exp(-both) == pytest.approx(0.05 / 3, rel=1e-2)
     assert (control.lift, alone.lift) == (None, None)
     assert treated.lift is not None
-    apart = noisy_half_width(0.0, one / 3, one / 3, one / 2, chance=0.05)
     assert treated.lift.value == pytest.approx(0.75)
-    assert treated.lift.high - 0.75 == pytest.approx(apart, rel=1e-3)
+    drawn = np.random.default_rng(0).laplace(size=(3, 200_000)) * [[one / 3], [one / 3], [one / 2]]
+    off = np.abs(drawn.sum(axis=0)) > treated.lift.high - 0.75
+    assert off.mean() == pytest.approx(0.05, abs=0.0025)  # five standard errors
 
 
 @pytest.mark.parametrize(

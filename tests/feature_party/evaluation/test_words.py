@@ -32,6 +32,7 @@ from labelveil.feature_party.evaluation.intervals import (
     compared,
     half_width,
     mean_error,
+    noise_beyond,
     noisy_half_width,
 )
 from labelveil.feature_party.evaluation.scores import _not_asked_about, labels_json
@@ -299,12 +300,48 @@ def test_noise_and_error_together_reach_so_far(error: float, scale: float, chanc
     weight = narrow.pdf(at) * step
     outside = float(weight @ (wide.sf(half - at) + wide.cdf(-half - at)))
     assert outside == pytest.approx(chance, rel=4e-3)
-    others = noisy_half_width(error, 0.3 * scale, -scale, 0.2 * scale, chance=chance)
-    assert others == pytest.approx(
-        noisy_half_width(math.sqrt(error**2 + 2 * (0.09 + 0.04) * scale**2), scale, chance=chance)
-    )
     alone = noisy_half_width(error, 0.0, chance=chance), noisy_half_width(0.0, scale, chance=chance)
     assert alone == pytest.approx((normal.isf(chance / 2), noise.isf(chance / 2)))
+
+
+def of_one_laplace(reach: float, error: float, scale: float) -> float:
+    """Chance that a normal error and one Laplace noise are off by more, in closed form."""
+    z, ratio = reach / error, error / scale
+    down = np.exp(ratio**2 / 2 - reach / scale + stats.norm.logcdf(z - ratio))
+    up = np.exp(ratio**2 / 2 + reach / scale + stats.norm.logcdf(-z - ratio))
+    return float(2 * stats.norm.sf(z) + down - up)
+
+
+@pytest.mark.parametrize("reach", [0.3, 2.0, 6.0, 14.0])
+@pytest.mark.parametrize("error", [0.05, 1.0])
+@pytest.mark.parametrize("scales", [(1.0,), (1.0, -0.5), (0.4, 1.0, 0.7), (1.0, 0.9, 0.8, 0.1)])
+def test_several_noises_are_off_together_as_partial_fractions_say(
+    scales: tuple[float, ...], error: float, reach: float
+) -> None:
+    """1 / Π (1 - b²s²) is Σ w / (1 - b²s²): a mixture, of weights of either sign."""
+    squares = np.square(scales)
+    apart = 1 - squares / squares[:, None] + np.eye(len(scales))
+    weights = 1 / apart.prod(axis=1)
+    wanted = sum(
+        w * of_one_laplace(reach, error, abs(b)) for w, b in zip(weights, scales, strict=True)
+    )
+    assert noise_beyond(reach, error, *scales) == pytest.approx(wanted, rel=1e-5)
+
+
+@pytest.mark.parametrize("chance", [0.05, 1e-3, 5e-5])
+def test_two_equal_noises_reach_further_than_one_with_the_others_variance(chance: float) -> None:
+    """(1 + t/2) exp(-t): if one is taken for normal, 1.1 to 2.4 times as often as it should."""
+    half = noisy_half_width(0.0, 3.0, -3.0, chance=chance) / 3
+    assert (1 + half / 2) * np.exp(-half) == pytest.approx(chance, rel=1e-6)
+    twin = noisy_half_width(np.sqrt(2), 1.0, chance=chance)
+    assert (1 + twin / 2) * np.exp(-twin) > 1.1 * chance
+
+
+def test_no_noise_is_off_by_nothing() -> None:
+    assert [noise_beyond(reach, 0.0, 0.0) for reach in (-1.0, 0.0, 1e-9)] == [1.0, 1.0, 0.0]
+    assert noisy_half_width(0.0) == 0.0
+    assert noise_beyond(0.0, 1.0, 2.0) == 1.0
+    assert noise_beyond(500.0, 1.0, 2.0) == 0.0
 
 
 @pytest.mark.parametrize("bias", [0.0, 0.3])

@@ -1,12 +1,10 @@
 """Mean labels of groups of events, and by how much they differ from a control group's.
 
-From codes: each is decoded to a number whose mean is the label's, whatever the label is, and a
-group's mean is that of its events' numbers. From noisy sums
+From codes: :mod:`labelveil.feature_party.evaluation.code_means`. From noisy sums
 (:mod:`labelveil.common.mechanisms.group_sums`) a mean is its sum over the number of events.
 
 Intervals of 95% hold for all groups together (Bonferroni). Those from codes are about all events
-like these. How far a group's decoded codes vary is told by its own, and by all events' where that
-is more: the noise is much the same everywhere, and a few codes alone do not show it.
+like these.
 """
 
 from __future__ import annotations
@@ -19,17 +17,15 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from rich.table import Table
 from scipy.special import ndtri
 
-from labelveil.common.arrays import Floats, Indices
+from labelveil.common.arrays import Indices
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.mechanisms.group_sums import NO_GROUP, PrivateSums
 from labelveil.feature_party.evaluation.breakdown import groups_by, number
+from labelveil.feature_party.evaluation.code_means import GroupCodes
 from labelveil.feature_party.evaluation.intervals import Measured, noisy_half_width
-from labelveil.feature_party.learning.decoding import decoder
-from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.schema import ColumnMeaning
 
 MOST = 1_000
@@ -86,59 +82,24 @@ def grouped(
     return [(names[at], mine) for at, mine in zip(present.tolist(), parts, strict=True)]
 
 
-@dataclass(frozen=True, eq=False)
-class Decoded:
-    """Codes as numbers whose means are the labels'."""
-
-    values: Floats
-    """(n,), NaN of those that are left out: they were asked about what a model did not know."""
-    ends: tuple[float, float]
-    """Between which labels lie."""
-    bias: float
-    """Root mean square of what numbers are off by on average: 0 where the channel tells all labels
-    apart."""
-
-    @classmethod
-    def from_codes(
-        cls, problem: LabelProblem, codes: NDArray[np.integer[Any]], asked: Sequence[bool]
-    ) -> Decoded:
-        """Decode (n,) codes of releases of which some were ``asked`` about what is not known."""
-        values, squares, rows = np.full(codes.size, np.nan), 0.0, 0
-        for (part, mine, own), left_out in zip(problem.by_release(codes), asked, strict=True):
-            if left_out and not all(asked):
-                continue
-            decoded = decoder(part, part.grid)
-            values[mine] = decoded.values[own, 0]
-            rows += own.size
-            if not decoded.exact:
-                squares += own.size * float(part.prior @ decoded.bias[:, 0] ** 2)
-        ends = float(problem.grid.min()), float(problem.grid.max())
-        return cls(values, ends, math.sqrt(squares / max(rows, 1)))
-
-
 def means_of_codes(
-    groups: Sequence[tuple[Values, Indices]], decoded: Decoded, control: str | None = None
+    groups: Sequence[tuple[Values, Indices]], codes: GroupCodes, control: str | None = None
 ) -> list[GroupMean]:
-    """Means of groups of events by their decoded codes.
+    """Means of groups of events by their codes; of groups without a code that tells means none.
 
     ``control`` is the value of the last column with which all others are compared.
     """
-    values = decoded.values
-    known = [(group, rows[~np.isnan(values[rows])]) for group, rows in groups]
-    known = [(group, rows) for group, rows in known if rows.size]
-    told = values[~np.isnan(values)]
-    # a small group may have like codes by chance: its error is at least that of all codes
-    least = float(told.std(ddof=1)) if told.size > 1 else math.inf
     found, errors = [], []
-    for group, rows in known:
-        own = float(values[rows].std(ddof=1)) if rows.size > 1 else 0.0
-        errors.append(math.hypot(max(own, least) / math.sqrt(rows.size), decoded.bias))
-        found.append(_Estimate(group, int(rows.size), float(values[rows].mean())))
+    for group, rows in groups:
+        if told := int(codes.told[rows].sum()):
+            mean, error = codes.mean(rows)
+            found.append(_Estimate(group, told, mean))
+            errors.append(error)
 
     def half_width(places: Sequence[int], chance: float) -> float:
         return -float(ndtri(chance / 2)) * math.hypot(*(errors[place] for place in places))
 
-    return _with_intervals(found, half_width, decoded.ends, control)
+    return _with_intervals(found, half_width, codes.ends, control)
 
 
 def means_of_sums(

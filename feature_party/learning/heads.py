@@ -286,8 +286,10 @@ def _log_normal(values: Floats, widths: Floats, prior: Floats) -> Head:
     return LocationScaleHead("log-normal", axis, widths, prior)
 
 
-def canonical_tilts(support: Support) -> Floats:
-    """Directions in which the channel tells labels apart, the clearest first.
+def canonical_tilts(prior: Floats, likelihood: Floats) -> Floats:
+    """Directions in which a channel tells labels apart, the clearest first.
+
+    ``prior`` has (m,) probabilities > 0 of labels, ``likelihood`` (m, d) of outputs given each.
 
     The singular functions of the joint law of label and output: of all functions of the label with
     variance 1 under the prior, h_1 is the one that correlates most with a function of the output,
@@ -303,14 +305,14 @@ def canonical_tilts(support: Support) -> Floats:
     -------
     (m, r) columns σ_i h_i / σ_1, 1 <= r <= 6, each within ±6.
     """
-    root = np.sqrt(support.prior)
-    marginal = np.maximum(support.prior @ support.likelihood, 1e-300)
-    joint = root[:, None] * (support.likelihood - marginal) / np.sqrt(marginal)
+    root = np.sqrt(prior)
+    marginal = np.maximum(prior @ likelihood, 1e-300)
+    joint = root[:, None] * (likelihood - marginal) / np.sqrt(marginal)
     functions, correlations, _ = np.linalg.svd(joint, full_matrices=False)
     share = correlations / max(float(correlations[0]), 1e-300)
     seen = np.flatnonzero(share**2 >= _VISIBLE)[:_DIRECTIONS]
     if correlations[0] < _NOTHING:
-        return np.zeros((support.size, 1))
+        return np.zeros((prior.size, 1))
     tilts = functions[:, seen] * share[seen] / root[:, None]
     largest = np.abs(tilts).argmax(axis=0)
     tilts = tilts * np.sign(tilts[largest, np.arange(seen.size)])
@@ -358,7 +360,9 @@ def build_head(name: str, support: Support, tilts: Floats | None = None) -> Head
     if name == "prior-tilt":
         return LinearHead(name, base, _tilts(values, prior))
     if name == "canonical":
-        return LinearHead(name, base, canonical_tilts(support) if tilts is None else tilts)
+        if tilts is None:
+            tilts = canonical_tilts(support.prior, support.likelihood)
+        return LinearHead(name, base, tilts)
     raise ConfigError(f"head={name!r} must be auto or one of {', '.join(HEAD_NAMES)}")
 
 

@@ -254,7 +254,7 @@ class JointObjective(LikelihoodObjective):
     ) -> None:
         joint, belongs = joint_support(problem, support)
         if not joint.discrete and tilts is None:
-            tilts = canonical_tilts(joint)
+            tilts = canonical_tilts(joint.prior, joint.likelihood)
         super().__init__(problem, joint, LinearHead("joint", np.log(joint.prior), tilts))
         self.cells = support.size
         # scaled as they are for laws of the label alone, so that losses compare

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from labelveil.common.errors import ConfigError, DataError, not_none
 from labelveil.common.release.event_keys import key_text
 from labelveil.common.release.sums import read_sums
 from labelveil.feature_party.config.sections import FeaturePartyConfig
+from labelveil.feature_party.evaluation.code_means import GroupCodes
 from labelveil.feature_party.evaluation.group_means import (
-    Decoded,
     GroupMean,
     grouped,
     means_of_codes,
@@ -35,7 +34,6 @@ class LabelMeans:
     by: Sequence[str]
     epsilon: float
     matches: MatchCounts | None  # of codes with events; sums are of events that we submitted
-    exact: bool  # whether codes are decoded without bias
     means: Sequence[GroupMean]
 
     @property
@@ -43,12 +41,6 @@ class LabelMeans:
         """What to know of them."""
         events = sum(mean.events for mean in self.means)
         lines = [str(self.matches or f"sums over {events:,} events, whose own means these are")]
-        if not self.exact:
-            lines.append(
-                "warning: this randomizer does not tell all labels apart, so that means of groups"
-                " whose labels are unlike all others' may be off; intervals have room for as much"
-                " as it would be over all labels"
-            )
         return lines + ([f"{self.label}:"] if self.label else [])
 
     def to_json(self) -> dict[str, Any]:
@@ -59,7 +51,6 @@ class LabelMeans:
             "epsilon": self.epsilon,
             "told_by": "codes" if self.matches else "sums",
             **(asdict(self.matches) if self.matches else {}),
-            "unbiased": self.exact,
             "groups": [mean.to_json(self.by) for mean in self.means],
         }
 
@@ -95,10 +86,10 @@ def means_by(
             asked = [manifest.questioned for manifest in manifests]
             cells = _cells(own, table)
             groups = grouped({name: cells[f"by {name}"] for name in by}, meanings)
-            decoded = Decoded.from_codes(own.problem, own.all_codes().astype(np.int64), asked)
-            means = means_of_codes(groups, decoded, control)
+            codes = GroupCodes.from_codes(own.problem, own.all_codes(), asked)
+            means = means_of_codes(groups, codes, control)
             epsilon = max(manifest.privacy.requested_epsilon for manifest in manifests)
-            answers.append(LabelMeans(called, by, epsilon, own.matches, decoded.bias == 0, means))
+            answers.append(LabelMeans(called, by, epsilon, own.matches, means))
     return answers
 
 
@@ -122,7 +113,7 @@ def _of_sums(
     groups = grouped({n: cells[n] for n in by}, {n: found.meaning(n) for n in by})
     means = means_of_sums(groups, sums, control)
     (manifest,) = stages.manifests
-    return LabelMeans("", by, manifest.privacy.requested_epsilon, None, True, means)
+    return LabelMeans("", by, manifest.privacy.requested_epsilon, None, means)
 
 
 def _columns(features: FeatureFile, key: str, by: Sequence[str]) -> pl.DataFrame:

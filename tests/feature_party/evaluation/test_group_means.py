@@ -22,8 +22,8 @@ from labelveil.common.mechanisms.group_sums import (
     PrivateSums,
 )
 from labelveil.common.randomizers.grid import Grid
+from labelveil.feature_party.evaluation.code_means import GroupCodes
 from labelveil.feature_party.evaluation.group_means import (
-    Decoded,
     GroupMean,
     grouped,
     means_of_codes,
@@ -96,9 +96,7 @@ def test_means_of_codes_are_right_and_their_intervals_hold_together() -> None:
         labels = np.clip(mean + rng.uniform(-1, 1, 1000), 0, 4)
         places = grid.round(labels, entropy.words("rounding", 0, 1000))
         codes = channel.sample(places, entropy.words("labels", 0, 1000)).astype(np.int64)
-        decoded = Decoded.from_codes(problem, codes, [False])
-        assert decoded.bias == 0
-        found = means_of_codes(groups, decoded, "none")
+        found = means_of_codes(groups, GroupCodes.from_codes(problem, codes, [False]), "none")
         total += [each.mean.value for each in found]
         missed += any(_misses(each, 1.0) for each in found)
         narrow += any(_misses(each, 1 / 3) for each in found)
@@ -271,7 +269,8 @@ def test_a_table_has_lifts_where_there_are_any() -> None:
 @pytest.mark.parametrize(("arms", "said"), [(10, "a8, a9"), (11, "a7, a8, …")])
 def test_ten_values_of_a_control_are_named(arms: int, said: str) -> None:
     groups = [((f"a{i}",), np.array([i])) for i in range(arms)]
-    decoded = Decoded(np.arange(float(arms)), (0.0, 20.0), 0.0)
+    problem = LabelProblem.from_channel(thresholds_channel(np.arange(3.0), 1.0), np.ones(3))
+    codes = GroupCodes.from_codes(problem, np.zeros(arms, np.int64), [False])
     check_refused(
-        lambda: means_of_codes(groups, decoded, "b"), DataError, f"^control 'b' is .*, {said}$"
+        lambda: means_of_codes(groups, codes, "b"), DataError, f"^control 'b' is .*, {said}$"
     )

@@ -14,7 +14,6 @@ import pytest
 from scipy import stats
 
 from labelveil.common.errors import DataError
-from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
 from labelveil.feature_party.evaluation.breakdown import (
     Segment,
     groups_by,
@@ -25,7 +24,6 @@ from labelveil.feature_party.evaluation.breakdown import (
 from labelveil.feature_party.evaluation.clipped_labels import Clipped
 from labelveil.feature_party.evaluation.decoded_labels import DecodedLabels, Scored
 from labelveil.feature_party.evaluation.explained import Explained
-from labelveil.feature_party.evaluation.group_means import Decoded, means_of_codes
 from labelveil.feature_party.evaluation.intervals import (
     Estimate,
     Measured,
@@ -35,7 +33,7 @@ from labelveil.feature_party.evaluation.intervals import (
     noise_beyond,
     noisy_half_width,
 )
-from labelveil.feature_party.evaluation.scores import _not_asked_about, labels_json
+from labelveil.feature_party.evaluation.scores import labels_json
 from labelveil.feature_party.evaluation.sentences import (
     association_sentence,
     calibration_lines,
@@ -52,8 +50,6 @@ from labelveil.feature_party.evaluation.sentences import (
 from labelveil.feature_party.evaluation.spread import Spread
 from labelveil.feature_party.evaluation.true_labels import TrueErrors
 from labelveil.feature_party.learning.calibration import Slope
-from labelveil.feature_party.learning.problem import LabelProblem
-from labelveil.feature_party.learning.several_releases import join_problems
 from labelveil.feature_party.model.model import Predictions
 from labelveil.feature_party.schema import ColumnMeaning
 from tests.refusals import check_refused
@@ -528,58 +524,3 @@ def test_metrics_of_several_labels_say_what_they_have_in_common_once() -> None:
     assert [label["name"] for label in found["labels"]] == ["a", "b"]
     assert found["labels"][1] == {"name": "b", **other.to_json()}
     assert found["warnings"] == ["a: few"]
-
-
-def test_codes_that_were_asked_about_count_where_all_were() -> None:
-    """Decoded labels of releases of which some were asked about what is not known."""
-    points = np.array([0.0, 1.0, 2.0])
-    channel = FiniteChannel(points, points, randomized_response_rows(3, 2.0))
-    part = LabelProblem.from_channel(channel, np.ones(3))
-    both = join_problems([part, part], [3, 3])
-    codes = np.arange(6)
-    for asked, known in (([False, True], [True] * 3 + [False] * 3), ([True, True], [True] * 6),
-                         ([False, False], [True] * 6)):  # fmt: skip
-        found = Decoded.from_codes(both, codes, asked)
-        assert (~np.isnan(found.values)).tolist() == known
-        assert found.ends == (0.0, 2.0)
-        assert found.bias == 0
-        told = [SimpleNamespace(questioned=one) for one in asked]
-        events: Any = SimpleNamespace(problem=both)
-        assert _not_asked_about(events, codes, told).tolist() == known  # type: ignore[arg-type]
-    # labels 0 and 1 are told apart by the first release's two codes alone: .5 off in the second's
-    pair = FiniteChannel(points, np.array([0.5, 2.0]), randomized_response_rows(2, 2.0), [0, 0, 1])
-    merged = LabelProblem.from_channel(pair, np.ones(3))
-    found = Decoded.from_codes(
-        join_problems([part, merged], [2, 4]), np.array([0, 1, 3, 3, 4, 3]), [False, False]
-    )
-    assert found.bias == pytest.approx(math.sqrt(4 / 6 * (0.25 + 0.25) / 3))
-    of_codes = means_of_codes(
-        [(("a",), np.array([0, 1])), (("b",), np.array([2, 3, 4])), (("c",), np.array([5]))],
-        Decoded(np.array([1.0, 3.0, 0.0, 2.0, np.nan, np.nan]), (0.0, 4.0), 0.5), "a",
-    )  # fmt: skip
-    assert [(mean.values, mean.events) for mean in of_codes] == [(("a",), 2), (("b",), 2)]
-    spread = np.std([1, 3, 0, 2], ddof=1)
-    error = math.hypot(max(2**0.5, spread) / 2**0.5, 0.5)
-    first, second = of_codes
-    assert (first.mean.value, first.lift) == (2.0, None)
-    level = stats.norm.isf(0.025 / 2) * error
-    assert (first.mean.low, first.mean.high) == (max(0.0, 2 - level), min(4.0, 2 + level))
-    assert second.lift is not None
-    half = stats.norm.isf(0.025) * error * 2**0.5
-    assert (second.lift.value, second.lift.low) == pytest.approx((-1.0, -1.0 - half))
-    assert first.to_json(["arm"])["group"] == {"arm": "a"}
-
-
-def test_a_group_that_varies_more_than_all_has_its_own_error() -> None:
-    values = np.array([0.0, 8.0, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0])
-    wide, single, _ = means_of_codes(
-        [(("a",), np.array([0, 1])), (("b",), np.array([2])), (("c",), np.arange(3, 8))],
-        Decoded(values, (-99, 99), 0.0),
-    )
-    level = stats.norm.isf(0.025 / 3)
-    half = level * 32**0.5 / 2**0.5
-    assert (wide.mean.low, wide.mean.high) == pytest.approx((4 - half, 4 + half))
-    assert single.mean.high == pytest.approx(4 + level * values.std(ddof=1))
-    (alone,) = means_of_codes([(("a",), np.array([0]))], Decoded(np.ones(1), (-9.0, 9.0), 0.0))
-    assert (alone.mean.low, alone.mean.high) == (-9.0, 9.0)  # one code shows no error
-    assert wide.lift is None

@@ -231,7 +231,7 @@ def test_a_support_is_that_of_the_problem(cells: int) -> None:
                 "released", "low_atom", "high_atom", "heavy_tailed", "skewness", "discrete",
             )},
             "estimates": support.estimates, "alike": support.estimates.alike,
-            "tilts": canonical_tilts(support),
+            "tilts": canonical_tilts(support.prior, support.likelihood),
         })  # fmt: skip
 
 

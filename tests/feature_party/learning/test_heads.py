@@ -223,7 +223,7 @@ def test_tilted_heads_start_at_the_prior(name: str) -> None:
 
 def test_canonical_tilts_are_what_the_channel_tells_apart() -> None:
     support = Support.from_problem(counts_problem())
-    tilts = canonical_tilts(support)
+    tilts = canonical_tilts(support.prior, support.likelihood)
     prior, channel = support.prior, support.likelihood
     marginal = prior @ channel
     # E[E[h | output] | label] = σ² h: each is an eigenfunction of guessing from the output

@@ -82,7 +82,7 @@ def test_legs_are_of_one_group() -> None:
     more = np.rint(5_000 * law @ chances(3.0)).astype(int)
     mixed = codes_of(join_problems([one, clear], [1, 1]), [*counts, *more])
     mean, error = mixed.mean(np.arange(counts.sum() + more.sum()))
-    assert mean == pytest.approx(4.0, abs=error)
+    assert abs(mean - 4) < 1.96 * error
     assert error < whole[1] / 1.5
 
 

@@ -10,7 +10,7 @@ here have the least ``E b(y)² + E u² / (n κ²)``, as κ times the root of E_q
 word may err by, one standard error. As much more counts as the mean is off from one without bias
 beyond the latter's own error, and where that is too much for chance the latter is taken.
 :mod:`labelveil.feature_party.evaluation.decoded_labels` has κ and the sources,
-docs/appendix/means.md how often intervals hold.
+docs/appendix/coverage.md how often intervals hold.
 """
 
 from __future__ import annotations

@@ -143,12 +143,12 @@ class SumRows:
 
     def moments(self, predictions: Floats, deviation: float) -> tuple[Floats, Floats, Floats]:
         """Mean, variance and slope of each (m,) event's part, given the predictions of all rows."""
-        means = predictions[self.rows] - self.offsets
-        mean, variance = clipped_moments(means, deviation, self.widths)
-        slope = inside_share(means, deviation, self.widths)
-        mean = np.where(self.open_ended, means, mean)
-        variance = np.where(self.open_ended, deviation**2, variance)
-        slope = np.where(self.open_ended, 1.0, slope)
+        mean = predictions[self.rows] - self.offsets
+        variance, slope = np.full(mean.shape, deviation**2), np.ones(mean.shape)
+        clipped = np.flatnonzero(~self.open_ended)  # all others are what they are
+        means, widths = mean[clipped], self.widths[clipped]
+        mean[clipped], variance[clipped] = clipped_moments(means, deviation, widths)
+        slope[clipped] = inside_share(means, deviation, widths)
         return self.weights * mean, self.weights**2 * variance, self.weights * slope
 
     def by_group(self, values: Floats) -> Floats:

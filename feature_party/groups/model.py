@@ -65,9 +65,9 @@ def columns_of(encoder: Encoder, encoded: Encoded, most_values: int = MOST_VALUE
 _ALONG = (0.5, 1.0, 0.5, 1.0)
 """Of each ridge, the share of the columns that a wave runs along. Which is better differs from set
 to set and from split to split, and so do two of a kind; their mean is as good as the best one."""
-_MANY_SUMS = (5_000, 10_000)
-"""By which two ridges are learned, one of each kind, and one alone: trees count for nearly all by
-then, and more ridges predict no better."""
+_MANY_SUMS = 5_000
+"""By which one ridge is learned alone, beside trees: these count for five sixths by then, and more
+ridges predict no better."""
 _LIKELIER = 10.0
 """By how much sums must be likelier under one ridge than under another, in logarithms, for it to
 count e times as much. Ridges that predict equally well differ by a few, by the draw of their
@@ -139,8 +139,8 @@ class SumsModel:
             return RidgeFit(rows, data, *ends, number, start, beside, along)
 
         with threads_for(table.height):
-            fewer = sum(data.sums.size >= enough for enough in _MANY_SUMS)
-            kinds = _ALONG[: len(_ALONG) >> fewer]
+            many = beside is None and data.sums.size >= _MANY_SUMS
+            kinds = _ALONG[:1] if many else _ALONG
             ridges, misses = zip(*_fit_ridges(fit, seed, kinds), strict=True)
             model = cls(encoder, ridges, lattice)
             if beside is None and model.learned and data.sums.size >= _LEAST_SUMS:

@@ -53,6 +53,7 @@ _CODES = 10_000
 """Codes by which scales are learned; coefficients take all."""
 _ROWS_AT_ONCE = 1 << 16
 _SUMS_AT_ONCE = 1 << 10
+"""Of larger arrays the allocator gives the memory back to the system each time."""
 _SPREAD = 1.0
 """Deviation, before anything is known, of each logarithm that is learned."""
 _DIRECTIONS = 20
@@ -367,7 +368,8 @@ class RidgeFit:
             deviations = variance.sqrt()
             whitened = (targets / deviations).to(kind)
             whole = (features, whitened, deviations)
-            for rows, wanted, by in zip(*(e.split(_SUMS_AT_ONCE) for e in whole), strict=True):
+            parts = (torch.split(each, _SUMS_AT_ONCE) for each in whole)
+            for rows, wanted, by in zip(*parts, strict=True):
                 yield rows * sizes / by[:, None].to(kind), wanted, by
 
     def _evidence(
@@ -435,7 +437,8 @@ class RidgeFit:
         for matrix, targets, _ in self._whitened(sums, coded, torch.float32):
             with torch.no_grad():
                 left = targets[:, None] - matrix @ mean
-                slope = matrix @ covariance - left * mean.T
+                told = matrix.detach().numpy() @ covariance.numpy()  # faster than torch's
+                slope = torch.as_tensor(told) - left * mean.T
             falling = falling + (matrix * slope).sum()
         return falling
 

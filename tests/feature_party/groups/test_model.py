@@ -120,13 +120,11 @@ def test_doubts_of_a_mean_are_those_of_its_ridges(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("more", "ridges"), [((1, 1), 4), ((0, 1), 2), ((0, 0), 1)])
-def test_many_sums_teach_fewer_ridges(
-    more: tuple[int, int], ridges: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("more", "ridges"), [(1, 4), (0, 1)])
+def test_many_sums_teach_one_ridge(more: int, ridges: int, monkeypatch: pytest.MonkeyPatch) -> None:
     question = lv.ask_groups(TABLE, epsilon=8, lower=0, upper=10)
     answer = lv.group_sums(10.0 * (WORKERS > 0), question, epsilon=8)
-    monkeypatch.setattr(models, "_MANY_SUMS", [answer.sums.size + each for each in more])
+    monkeypatch.setattr(models, "_MANY_SUMS", answer.sums.size + more)
     assert len(SumsModel.fit(TABLE, [answer]).ridges) == ridges
 
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.errors import not_none
-from labelveil.feature_party.groups.model import SumsModel, one_hot
+from labelveil.feature_party.groups.model import SumsModel, values_of
 from labelveil.feature_party.groups.ridge import Ridge, features_of
 from labelveil.feature_party.model.encoding import CLIP, YEAR, Encoder, NumericColumn, moments
 from labelveil.feature_party.model.model import Model
@@ -156,8 +156,7 @@ class ServedSums(nn.Module):
     def __init__(self, model: SumsModel) -> None:
         super().__init__()
         self.inputs = ServedInputs(model.encoder)
-        self.cardinalities = model.encoder.cardinalities
-        self.most_values = model.most_values
+        self.values = list(map(len, values_of(model.encoder, model.most_values)))
         self.ridges = nn.ModuleList(map(_ServedRidge, model.ridges))
         self.weights: Tensor
         self.register_buffer("weights", torch.as_tensor(model.weights))
@@ -168,7 +167,10 @@ class ServedSums(nn.Module):
 
     def forward(self, *columns: Tensor) -> tuple[Tensor]:
         numeric, categories = self.inputs(*columns)
-        flags = one_hot(categories, self.cardinalities, self.most_values)
+        flags = [
+            (categories[:, place, None] == torch.arange(1, 1 + values)).float()
+            for place, values in enumerate(self.values)
+        ]
         inputs = torch.cat([numeric, *flags], dim=1)
         points = torch.stack([ridge(inputs) for ridge in self.ridges], dim=1) @ self.weights
         if self.trees is not None and self._first is not None:

@@ -13,6 +13,7 @@ than they are worth, and sometimes for nothing where they are the better learner
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -81,12 +82,14 @@ def boost(
     deviation: float,
     seed: int,
     far: Floats | None = None,
+    one_of: Sequence[range] = (),
 ) -> Boosted | None:
     """Learn from sums over (n, F) rows, of labels with this deviation around predictions.
 
     (n,) ``near`` are predictions of all rows, around which sums are lines, and (G,) ``far`` is by
-    how much sums miss these, if that is to say what each tells, as Laplace's law has it. None where
-    no sum has a slope, all labels being clipped. ``ConfigError`` if LightGBM cannot be loaded.
+    how much sums miss these, if that is to say what each tells, as Laplace's law has it. Of each
+    range of ``one_of`` one column at most is 1, and all others are 0. None where no sum has a
+    slope, all labels being clipped. ``ConfigError`` if LightGBM cannot be loaded.
     """
     moments, variances, slopes = data.moments(near, deviation)
     targets = data.sums - data.by_group(moments - slopes * near[data.rows])
@@ -141,7 +144,7 @@ def boost(
         models.append(booster.model_to_string())
     columns = tuple(range(inputs.shape[1]))
     encodings = torch.zeros((_FOLDS, 0), dtype=torch.float64)
-    trees = as_tensors(models, columns, (), encodings, 1, _DEPTH)
+    trees = as_tensors(models, columns, (), encodings, 1, _DEPTH, one_of)
     with torch.no_grad():
         trees.values.mul_(unit)
     return Boosted(trees, constant, data.sums.size / (data.sums.size + _AS_GOOD))

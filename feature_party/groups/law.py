@@ -31,6 +31,7 @@ from labelveil.common.mechanisms.group_sums import NO_GROUP, PrivateSums
 _LEAST_NORMAL = 1e-6
 """Variance of what is normal in a sum, at least, as a share of its noise's; and how far a sum is
 off, at least, in deviations of that."""
+_ROWS_AT_ONCE = 1 << 14
 
 
 def clipped_moments(means: Floats, deviation: float, widths: Floats) -> tuple[Floats, Floats]:
@@ -143,12 +144,14 @@ class SumRows:
 
     def moments(self, predictions: Floats, deviation: float) -> tuple[Floats, Floats, Floats]:
         """Mean, variance and slope of each (m,) event's part, given the predictions of all rows."""
-        means = predictions[self.rows] - self.offsets
-        mean, variance = clipped_moments(means, deviation, self.widths)
-        slope = inside_share(means, deviation, self.widths)
-        mean = np.where(self.open_ended, means, mean)
-        variance = np.where(self.open_ended, deviation**2, variance)
-        slope = np.where(self.open_ended, 1.0, slope)
+        mean = predictions[self.rows] - self.offsets
+        variance, slope = np.full(mean.shape, deviation**2), np.ones(mean.shape)
+        clipped = np.flatnonzero(~self.open_ended)  # all others are what they are
+        for start in range(0, clipped.size, _ROWS_AT_ONCE):
+            some = clipped[start : start + _ROWS_AT_ONCE]
+            means, widths = mean[some], self.widths[some]
+            mean[some], variance[some] = clipped_moments(means, deviation, widths)
+            slope[some] = inside_share(means, deviation, widths)
         return self.weights * mean, self.weights**2 * variance, self.weights * slope
 
     def by_group(self, values: Floats) -> Floats:

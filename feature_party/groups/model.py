@@ -12,7 +12,6 @@ from typing import ClassVar, Self
 
 import numpy as np
 import polars as pl
-import torch
 
 from labelveil.common.arrays import Floats, Indices, Singles
 from labelveil.common.errors import ConfigError, DataError
@@ -21,7 +20,7 @@ from labelveil.feature_party.groups.asking import Expected, first_question
 from labelveil.feature_party.groups.boosting import Boosted, boost
 from labelveil.feature_party.groups.codes import CodeRows
 from labelveil.feature_party.groups.law import SumRows
-from labelveil.feature_party.groups.ridge import Ridge, compressed
+from labelveil.feature_party.groups.ridge import Ridge, Rows, compressed
 from labelveil.feature_party.groups.ridge_fit import RidgeFit
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.model.encoding import Encoded, Encoder
@@ -44,30 +43,31 @@ def encoder_of(table: pl.DataFrame, stated: Stated) -> Encoder:
     return Encoder.fit(table, stated=stated, pieces=1)
 
 
+def values_of(encoder: Encoder, most_values: int = MOST_VALUES) -> list[range]:
+    """The columns that :func:`columns_of` makes of each category: one at most is 1."""
+    counts = [min(most_values, each - 1) for each in encoder.cardinalities]
+    ends = np.cumsum([encoder.inputs, *counts]).tolist()
+    return list(map(range, ends[:-1], ends[1:]))
+
+
 def columns_of(encoder: Encoder, encoded: Encoded, most_values: int = MOST_VALUES) -> Singles:
     """(n, F) numbers: numeric columns scaled, and 1 or 0 for each frequent value of the others."""
-    values = one_hot(torch.as_tensor(encoded.categories), encoder.cardinalities, most_values)
-    parts = [encoded.numeric, *(each.numpy() for each in values)]
-    return np.concatenate(parts, axis=1, dtype=np.float32)
-
-
-def one_hot(
-    categories: torch.Tensor, cardinalities: Sequence[int], most_values: int
-) -> list[torch.Tensor]:
-    """Of each of (n, C) places of categories, (n, …) float32: 1 in the column of its value, if it
-    is one of the first."""
-    return [
-        (categories[:, place, None] == torch.arange(1, min(values, most_values + 1))).float()
-        for place, values in enumerate(cardinalities)
-    ]
+    values = values_of(encoder, most_values)
+    ends = [encoder.inputs, *(columns.stop for columns in values)]
+    found = np.zeros((len(encoded), ends[-1]), dtype=np.float32)
+    found[:, : encoder.inputs] = encoded.numeric
+    for categories, columns in zip(encoded.categories.T, values, strict=True):
+        (rows,) = np.nonzero((categories > 0) & (categories <= len(columns)))
+        found[rows, columns.start - 1 + categories[rows]] = 1
+    return found
 
 
 _ALONG = (0.5, 1.0, 0.5, 1.0)
 """Of each ridge, the share of the columns that a wave runs along. Which is better differs from set
 to set and from split to split, and so do two of a kind; their mean is as good as the best one."""
-_MANY_SUMS = (5_000, 10_000)
-"""By which two ridges are learned, one of each kind, and one alone: trees count for nearly all by
-then, and more ridges predict no better."""
+_MANY_SUMS = 5_000
+"""By which one ridge is learned alone, beside trees: these count for five sixths by then, and more
+ridges predict no better."""
 _LIKELIER = 10.0
 """By how much sums must be likelier under one ridge than under another, in logarithms, for it to
 count e times as much. Ridges that predict equally well differ by a few, by the draw of their
@@ -102,17 +102,6 @@ class SumsModel:
 
     problem: ClassVar[None] = None
     """There is no channel that labels went through."""
-
-    def __post_init__(self) -> None:
-        if self.boosted is not None:
-            self.boosted.trees.one_of = self._values
-
-    @property
-    def _values(self) -> tuple[range, ...]:
-        """The columns that :func:`one_hot` made of each category."""
-        counts = [min(self.most_values, each - 1) for each in self.encoder.cardinalities]
-        ends = np.cumsum([self.ridges[0].scales.numel() - sum(counts), *counts]).tolist()
-        return tuple(map(range, ends[:-1], ends[1:]))
 
     @classmethod
     def fit(
@@ -150,12 +139,12 @@ class SumsModel:
             return RidgeFit(rows, data, *ends, number, start, beside, along)
 
         with threads_for(table.height):
-            fewer = sum(data.sums.size >= enough for enough in _MANY_SUMS)
-            kinds = _ALONG[: len(_ALONG) >> fewer]
+            many = beside is None and data.sums.size >= _MANY_SUMS
+            kinds = _ALONG[:1] if many else _ALONG
             ridges, misses = zip(*_fit_ridges(fit, seed, kinds), strict=True)
             model = cls(encoder, ridges, lattice)
             if beside is None and model.learned and data.sums.size >= _LEAST_SUMS:
-                model = model._with_trees(inputs, data, misses, seed)
+                model = model._with_trees(inputs, rows, data, misses, seed)
         if not model.learned:
             warnings.warn(
                 f"{data.sums.size:,} sums do not show that any column matters, so that predictions"
@@ -165,7 +154,12 @@ class SumsModel:
         return model
 
     def _with_trees(
-        self, inputs: Singles, data: SumRows, misses: Sequence[Floats | None], seed: int
+        self,
+        inputs: Singles,
+        rows: Rows,
+        data: SumRows,
+        misses: Sequence[Floats | None],
+        seed: int,
     ) -> Self:
         """The same with trees beside the ridges, which say how far each sum is off; a warning where
         none can be boosted."""
@@ -173,7 +167,8 @@ class SumsModel:
         known = [miss for miss in misses if miss is not None]
         far = self.weights @ known if known else None
         try:
-            trees = boost(inputs, data, self._points(inputs), deviation, seed, far)
+            near = self._clipped(self._of_ridges(rows))
+            trees = boost(inputs, data, near, deviation, seed, far, values_of(self.encoder))
         except ConfigError as error:
             warnings.warn(str(error), stacklevel=3)
             return self
@@ -210,7 +205,9 @@ class SumsModel:
 
     def distributions(self, inputs: Encoded) -> Predictions:
         """(n,) expected labels of encoded rows, within their bounds; no distributions."""
-        return Predictions(self._points(self.columns(inputs)), None)
+        columns = self.columns(inputs)
+        points = self._with_boosted(self._of_ridges(compressed(columns)), columns)
+        return Predictions(self._clipped(points), None)
 
     def columns(self, inputs: Encoded) -> Singles:
         """(n, F) numbers of encoded rows, as ridges and trees take them."""
@@ -224,23 +221,28 @@ class SumsModel:
             points, unknown = ridge.predict_with_doubts(rows)
             mean += weight * points
             doubts.append((np.sqrt(weight) * unknown).astype(np.float32))
-        mean = self._with_boosted(mean, inputs)
+        mean = self._clipped(self._with_boosted(mean, inputs))
         inputs *= self.scales.astype(np.float32)
         expected = Expected(inputs, np.column_stack(doubts), mean, self.miss)
         return expected.question(self.lattice, epsilon, rng)
 
-    def _points(self, inputs: Singles) -> Floats:
-        rows, mean = compressed(inputs), np.zeros(len(inputs))
+    def _of_ridges(self, rows: Rows) -> Floats:
+        """(n,) what ridges expect, of (n, F) rows in either form."""
+        mean = np.zeros(rows.shape[0])
         for weight, ridge in zip(self.weights, self.ridges, strict=True):
             mean += weight * ridge.predict(rows)
-        return self._with_boosted(mean, inputs)
+        return mean
 
     def _with_boosted(self, mean: Floats, inputs: Singles) -> Floats:
-        """(n,) expected labels, of what ridges expect."""
-        if self.boosted is not None:
-            share = self.share_of_trees
-            mean = (1 - share) * mean + share * self.boosted.predict(inputs)
-        return np.asarray(np.clip(mean, self.lattice.lower, self.lattice.upper))
+        """(n,) what ridges and trees expect, of what ridges do."""
+        if self.boosted is None:
+            return mean
+        share = self.share_of_trees
+        return (1 - share) * mean + share * self.boosted.predict(inputs)
+
+    def _clipped(self, points: Floats) -> Floats:
+        """(n,) expected labels within their bounds."""
+        return np.asarray(np.clip(points, self.lattice.lower, self.lattice.upper))
 
 
 def _common_lattice(answers: Sequence[PrivateSums]) -> Lattice:

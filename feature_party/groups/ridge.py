@@ -33,7 +33,18 @@ def compressed(inputs: Singles) -> Singles | Sparse:
     """(n, F) rows; of those that are mostly 0, as of values of categories, the others alone."""
     some = inputs[:: -(-max(len(inputs), 1) // _SAMPLE)]
     few = np.count_nonzero(some) <= _FEW * some.size
-    return Sparse(inputs) if inputs.shape[1] >= _LEAST_COLUMNS and few else inputs
+    if inputs.shape[1] < _LEAST_COLUMNS or not few:
+        return inputs
+    ends = np.zeros(1 + len(inputs), dtype=np.int32)
+    values, columns = [], []
+    for start in range(0, len(inputs), IN_CACHE):
+        part = inputs[start : start + IN_CACHE]
+        rows, there = (part != 0).nonzero()
+        ends[1 + start : 1 + start + len(part)] = np.bincount(rows, minlength=len(part))
+        values.append(part[rows, there])
+        columns.append(there.astype(np.int32))
+    np.cumsum(ends, out=ends)
+    return Sparse((np.concatenate(values), np.concatenate(columns), ends), inputs.shape)
 
 
 def dense(rows: Rows) -> torch.Tensor:

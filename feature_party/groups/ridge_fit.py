@@ -36,6 +36,7 @@ from labelveil.feature_party.groups.ridge import (
     features_of_rows,
 )
 from labelveil.feature_party.groups.wave_sums import SummedRows, WaveSums
+from labelveil.feature_party.training.optimizers import Optimizer
 
 FEATURES = 300
 _WEIGHINGS = 4
@@ -51,7 +52,8 @@ many tell scales as well. Coefficients take all."""
 _CODES = 10_000
 """Codes by which scales are learned; coefficients take all."""
 _ROWS_AT_ONCE = 1 << 16
-_SUMS_AT_ONCE = 1 << 12
+_SUMS_AT_ONCE = 1 << 10
+"""Of larger arrays the allocator gives the memory back to the system each time."""
 _SPREAD = 1.0
 """Deviation, before anything is known, of each logarithm that is learned."""
 _DIRECTIONS = 20
@@ -279,7 +281,8 @@ class RidgeFit:
         return max(found)
 
     def _learn(self, steps: int, picked: torch.Tensor, after_step: Callable[[], object]) -> None:
-        optimizer = torch.optim.Adam([self.log_scales, self.logs], lr=_RATE)
+        learned = [self.log_scales, self.logs]
+        optimizer = Optimizer("adamw", [(learned, 0.0)], _RATE, beta2=0.999)
         summed, codes = self._part(picked), self._parts_of_codes(self.few_codes)
         for _ in range(steps):
             optimizer.zero_grad()
@@ -326,13 +329,13 @@ class RidgeFit:
 
     def _part(self, events: torch.Tensor) -> SummedRows:
         """Some events of sums."""
-        return SummedRows.from_rows(self._rows(events), *self._weighed(events))
+        return SummedRows.from_rows(self._rows(events), *self._weighed(events), FEATURES)
 
     @staticmethod
     def _each(rows: torch.Tensor | Sparse) -> SummedRows:
         """Rows each of which is a group of its own."""
         count = rows.shape[0]
-        return SummedRows.from_rows(rows, torch.arange(count), torch.ones(count), count)
+        return SummedRows.from_rows(rows, torch.arange(count), torch.ones(count), count, FEATURES)
 
     def _parts_of_codes(self, codes: torch.Tensor) -> list[tuple[torch.Tensor, SummedRows]]:
         """Some codes and their events, part by part."""
@@ -364,10 +367,10 @@ class RidgeFit:
         for features, targets, variance in seen:
             deviations = variance.sqrt()
             whitened = (targets / deviations).to(kind)
-            for start in range(0, len(features), _SUMS_AT_ONCE):
-                part = slice(start, start + _SUMS_AT_ONCE)
-                weighed = features[part] * sizes / deviations[part, None].to(kind)
-                yield weighed, whitened[part], deviations[part]
+            whole = (features, whitened, deviations)
+            parts = (torch.split(each, _SUMS_AT_ONCE) for each in whole)
+            for rows, wanted, by in zip(*parts, strict=True):
+                yield rows * sizes / by[:, None].to(kind), wanted, by
 
     def _evidence(
         self, sums: torch.Tensor, coded: Sequence[tuple[torch.Tensor, torch.Tensor]]
@@ -434,7 +437,8 @@ class RidgeFit:
         for matrix, targets, _ in self._whitened(sums, coded, torch.float32):
             with torch.no_grad():
                 left = targets[:, None] - matrix @ mean
-                slope = matrix @ covariance - left * mean.T
+                told = matrix.detach().numpy() @ covariance.numpy()  # faster than torch's
+                slope = torch.as_tensor(told) - left * mean.T
             falling = falling + (matrix * slope).sum()
         return falling
 
@@ -443,7 +447,7 @@ class RidgeFit:
         scales, linear = self.log_scales.exp(), self.logs[1].exp()
         waves = WaveSums.apply(  # type: ignore[no-untyped-call]
             *(scales, part.rows, part.weights, part.groups, part.count),
-            *(self.frequencies, self.phases, torch.is_grad_enabled()),
+            *(self.frequencies, self.phases, part.angles if torch.is_grad_enabled() else None),
         )
         return torch.cat([part.constants, linear * scales * part.columns, waves], dim=1)
 

@@ -21,7 +21,7 @@ from labelveil.common.formats import SUMS_MODEL
 from labelveil.common.mechanisms.group_sums import Lattice
 from labelveil.common.version import software
 from labelveil.feature_party.groups.boosting import Boosted
-from labelveil.feature_party.groups.model import SumsModel
+from labelveil.feature_party.groups.model import SumsModel, values_of
 from labelveil.feature_party.groups.ridge import Ridge
 from labelveil.feature_party.model.encoding import Encoder
 from labelveil.feature_party.model.model import (
@@ -140,15 +140,16 @@ class SavedSums:
         """Read what :meth:`save` wrote; ``DataError`` if there is none, or it is damaged."""
         with described(directory, SUMS_MODEL) as data:
             encoder = Encoder.from_json(data["encoder"])
-            states = load_states(directory / WEIGHTS_FILE, "cpu")
-            boosted = None if data["trees"] is None else _boosted(states.pop(), **data["trees"])
+            first = SUMS_MODEL.number_of(data["format"]) == 1
+            most = _MOST_VALUES_OF_1 if first else int(data["most_values"])
+            states, boosted = load_states(directory / WEIGHTS_FILE, "cpu"), None
+            if data["trees"] is not None:
+                boosted = _boosted(states.pop(), values_of(encoder, most), **data["trees"])
             ridges = tuple(
                 _ridge(state, {name: float(said) for name, said in numbers.items()})
                 for state, numbers in zip(states, data["ridges"], strict=True)
             )
             facts = TypeAdapter(SumsFacts).validate_python(data["facts"])
-            first = SUMS_MODEL.number_of(data["format"]) == 1
-            most = _MOST_VALUES_OF_1 if first else int(data["most_values"])
             model = SumsModel(encoder, ridges, Lattice(*data["lattice"]), boosted, most)
             if not math.isfinite(model.miss + facts.mean):
                 raise ValueError(f"it misses by {model.miss} around {facts.mean}")
@@ -179,7 +180,13 @@ def _ridge(tensors: dict[str, Any], numbers: dict[str, Any]) -> Ridge:
     return Ridge(**tensors, **numbers)
 
 
-def _boosted(state: dict[str, torch.Tensor], shape: Any, constant: float, share: float) -> Boosted:
+def _boosted(
+    state: dict[str, torch.Tensor],
+    one_of: Sequence[range],
+    shape: Any,
+    constant: float,
+    share: float,
+) -> Boosted:
     said = TypeAdapter(TreesShape).validate_python(shape)
     there = sum(weights.numel() for weights in state.values())
     if said.weights != there:  # before room is made for them
@@ -188,7 +195,7 @@ def _boosted(state: dict[str, torch.Tensor], shape: Any, constant: float, share:
         raise ValueError(f"trees begin at {constant}")
     if not 0 <= share <= 1:
         raise ValueError(f"trees count for {share}")
-    trees = Trees(said)
+    trees = Trees(said, one_of)
     trees.load_state_dict(state)
     trees.check()
     return Boosted(trees, float(constant), float(share))

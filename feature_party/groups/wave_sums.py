@@ -15,7 +15,9 @@ class WaveSums(torch.autograd.Function):
     """(G, D) sums over groups of each row's waves, times its weight, and their slope in the scales.
 
     Part by part, so that a part's waves stay in the cache: as one product over all rows, followed
-    back by torch, they take three times as long.
+    back by torch, they take three times as long. Where the slope will be asked for there is room
+    for (n, D) ``angles``, the same in every step: memory that is new costs more than what is
+    computed in it.
     """
 
     @staticmethod
@@ -28,17 +30,16 @@ class WaveSums(torch.autograd.Function):
         count: int,
         frequencies: torch.Tensor,
         phases: torch.Tensor,
-        followed: bool,
+        angles: torch.Tensor | None,
     ) -> torch.Tensor:
         size = math.sqrt(2 / phases.numel())
         rows, scaled = x.shape[0], scales[:, None] * frequencies
-        angles = torch.empty(rows if followed else min(rows, IN_CACHE), phases.numel())
-        waves = torch.empty(min(rows, IN_CACHE), phases.numel())
+        waves, some = torch.empty(2, min(rows, IN_CACHE), phases.numel())
         total = torch.zeros(count, phases.numel())
         weighed = size * weights[:, None]
         for start in range(0, rows, IN_CACHE):
             part = slice(start, min(start + IN_CACHE, rows))
-            angle = angles[part] if followed else angles[: part.stop - start]
+            angle = some[: part.stop - start] if angles is None else angles[part]
             wave = waves[: part.stop - start]
             if isinstance(x, Sparse):
                 torch.add(along(x[part], scaled), phases, out=angle)
@@ -46,7 +47,7 @@ class WaveSums(torch.autograd.Function):
                 torch.addmm(phases, x[part], scaled, out=angle)
             torch.cos(angle, out=wave)
             total.index_add_(0, groups[part], wave.mul_(weighed[part]))
-        if followed:
+        if angles is not None:
             ctx.rows = x
             ctx.save_for_backward(weighed, groups, frequencies, angles)
         return total
@@ -76,12 +77,19 @@ class SummedRows:
     count: int
     constants: torch.Tensor  # (count, 1) sums of weights
     columns: torch.Tensor  # (count, F) sums of rows, times their weights
+    angles: torch.Tensor  # (n, D) room for what is asked for again when the slope is
 
     @classmethod
     def from_rows(
-        cls, rows: torch.Tensor | Sparse, groups: torch.Tensor, weights: torch.Tensor, count: int
+        cls,
+        rows: torch.Tensor | Sparse,
+        groups: torch.Tensor,
+        weights: torch.Tensor,
+        count: int,
+        waves: int,
     ) -> Self:
         constants = torch.zeros(count, 1).index_add(0, groups, weights[:, None])
         columns = torch.zeros(count, rows.shape[1])
         columns.index_add_(0, groups, dense(rows) * weights[:, None])
-        return cls(rows, groups, weights, count, constants, columns)
+        angles = torch.empty(rows.shape[0], waves)  # no memory yet
+        return cls(rows, groups, weights, count, constants, columns, angles)

@@ -16,6 +16,7 @@ Regression Trees*, SIGIR 2015.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from labelveil.common.arrays import Floats, Indices
+from labelveil.common.arrays import Floats, Indices, Singles
 from labelveil.feature_party.model.network import EVERYBODY, Learned
 
 Words = NDArray[np.uint64]
@@ -67,13 +68,16 @@ class TreesShape:
 
 
 class Trees(Learned):
-    """Boosted trees of several members."""
+    """Boosted trees of several members.
+
+    Of each range of ``one_of`` one numeric input at most is 1, and all others are 0.
+    """
 
     kind = "trees"
 
-    def __init__(self, shape: TreesShape) -> None:
+    def __init__(self, shape: TreesShape, one_of: Sequence[range] = ()) -> None:
         super().__init__()
-        self.shape = shape
+        self.shape, self.one_of = shape, one_of
         size, trees = sum(shape.cardinalities), shape.rounds * shape.outputs
         # what each member takes a category for
         self.encodings = self._kept(shape.members, size)
@@ -89,8 +93,6 @@ class Trees(Learned):
         starts = torch.tensor([0, *shape.cardinalities], dtype=torch.int64).cumsum(0)[:-1].clone()
         self.starts: Tensor
         self.register_buffer("starts", starts, False)
-        # numeric inputs of which one at most is 1 and all others are 0, where that is known
-        self.one_of: tuple[range, ...] = ()
 
     def _kept(self, *shape: int, kind: torch.dtype = torch.float64) -> nn.Parameter:
         return nn.Parameter(torch.zeros(shape, dtype=kind), requires_grad=False)
@@ -122,14 +124,23 @@ class Trees(Learned):
         # exported as a walk, for any number of rows
         if torch.compiler.is_compiling() or numeric.shape[1] <= _FEW_ROWS or numeric.is_cuda:
             return self._walk(numeric, categories)[members]
-        numbers = numeric[0].index_select(1, self.inputs)
-        places, outputs = categories[0].numpy(), []
+        numbers, places, outputs = numeric[0].numpy(), categories[0].numpy(), []
         for start in range(0, len(numbers), _ROWS):
             part = slice(start, start + _ROWS)
-            asked = numbers[part].double().numpy(), places[part]
+            asked = numbers[part], places[part], self._ones(numbers[part])
             each = [one.outputs(*asked) for one in self._members[members]]
             outputs.append(np.stack(each))
         return torch.as_tensor(np.concatenate(outputs, axis=1))
+
+    def _ones(self, numbers: Singles) -> dict[int, Indices]:
+        """By the first of inputs that are asked as one: (B,) which of them is 1, counted from 1,
+        and 0 where none is."""
+        found = {}
+        for inputs in self.one_of:
+            of_inputs = numbers[:, self.inputs[inputs.start : inputs.stop].numpy()]
+            place = of_inputs @ np.arange(1, 1 + len(inputs), dtype=np.float32)
+            found[inputs.start] = place.astype(np.int64)
+        return found
 
     @cached_property
     def _members(self) -> list[_Member]:
@@ -175,7 +186,7 @@ class _Member:
 
     def __init__(self, trees: Trees, member: int, found: Leaves) -> None:
         roots = trees.roots[member].numpy()
-        self.outputs_of, self.numbers = trees.shape.outputs, len(trees.shape.inputs)
+        self.outputs_of, self.numbers = trees.shape.outputs, trees.shape.inputs
         ends, tree, first, leaves = (each.numpy() for each in found)
         left, asked, thresholds, values = (
             each.numpy()
@@ -197,8 +208,8 @@ class _Member:
         for input_ in np.unique(asked[inner]).tolist():
             mine = np.flatnonzero(inner & (asked == input_))
             self.cuts[input_], rank = np.unique(thresholds[mine], return_inverse=True)
-            if input_ >= self.numbers:
-                encoded = encodings[input_ - self.numbers]
+            if input_ >= len(self.numbers):
+                encoded = encodings[input_ - len(self.numbers)]
                 self.ranks[input_] = np.searchsorted(self.cuts[input_], encoded)
             asking, row = np.unique(tree[mine], return_inverse=True)
             kept = np.full((asking.size, 1 + self.cuts[input_].size), _ALL)
@@ -207,13 +218,11 @@ class _Member:
             np.bitwise_and.accumulate(kept, axis=1, out=kept)
             for number, words in zip(asking.tolist(), kept, strict=True):
                 self.asks[number].append((input_, words))
-        self.one_of = {inputs.start: inputs for inputs in trees.one_of}
-        for inputs in self.one_of.values():
+        for inputs in trees.one_of:
             self._ask_as_one(inputs)
 
     def _ask_as_one(self, inputs: range) -> None:
-        """Let the first of some inputs stand for which of them is 1, counted from 1, and 0 where
-        none is."""
+        """Let the first of some inputs stand for which of them is 1."""
         ends = {at: np.searchsorted(self.cuts.pop(at), (0, 1)) for at in inputs if at in self.cuts}
         places = np.arange(1 + len(inputs))
         for number, asks in enumerate(self.asks):
@@ -227,17 +236,16 @@ class _Member:
             others = [(input_, words) for input_, words in asks if input_ not in ends]
             self.asks[number] = [*others, (inputs.start, every)]
 
-    def outputs(self, numbers: Floats, categories: Indices) -> Floats:
-        """(B, p) outputs for (B, q) inputs that are numbers and (B, C) vocabulary indices."""
-        ranks = {
-            input_: np.searchsorted(cuts, numbers[:, input_])
-            if input_ < self.numbers
-            else self.ranks[input_][categories[:, input_ - self.numbers]]
+    def outputs(self, numbers: Singles, categories: Indices, ones: dict[int, Indices]) -> Floats:
+        """(B, p) outputs for (B, F) numbers, (B, C) vocabulary indices and what :meth:`Trees._ones`
+        finds."""
+        count = len(self.numbers)
+        ranks = ones | {
+            input_: np.searchsorted(cuts, numbers[:, self.numbers[input_]])
+            if input_ < count
+            else self.ranks[input_][categories[:, input_ - count]]
             for input_, cuts in self.cuts.items()
         }
-        for first, inputs in self.one_of.items():
-            of_inputs = numbers[:, first : inputs.stop]
-            ranks[first] = (of_inputs @ np.arange(1.0, 1 + len(inputs))).astype(np.int64)
         sums = np.zeros((self.outputs_of, len(numbers)))
         words, other = np.empty((2, len(numbers)), np.uint64)
         adds = np.empty(len(numbers))

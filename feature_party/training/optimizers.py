@@ -20,14 +20,19 @@ _MOMENTS = {"adamw": ("mean", "square"), "rmsprop": ("square",)}
 class Optimizer:
     """Moves tensors against their gradients; the learning rate may be set between steps.
 
-    It is ``adamw`` (Loshchilov and Hutter, ICLR 2019; betas .9 and .99) or ``rmsprop`` (decay .99);
-    each group of tensors has its weight decay, decoupled (AdamW) or L2 (RMSProp).
+    It is ``adamw`` (Loshchilov and Hutter, ICLR 2019; betas .9 and ``beta2``) or ``rmsprop`` (decay
+    .99); each group of tensors has its weight decay, decoupled (AdamW) or L2 (RMSProp).
     """
 
     def __init__(
-        self, name: str, groups: Sequence[tuple[Sequence[Tensor], float]], learning_rate: float
+        self,
+        name: str,
+        groups: Sequence[tuple[Sequence[Tensor], float]],
+        learning_rate: float,
+        beta2: float = 0.99,
     ) -> None:
         self.name, self.groups, self.learning_rate = name, groups, learning_rate
+        self.beta2 = beta2
         self._tensors = [tensor for group, _ in groups for tensor in group]
         self._states = [
             {"step": torch.zeros((), dtype=torch.float32, device=tensor.device)}
@@ -57,7 +62,7 @@ class Optimizer:
                 given |= {"alpha": 0.99, "momentum": 0.0, "centered": False}
                 rmsprop(tensors, gradients, state["square"], [], [], state["step"], **given)
             else:
-                given |= {"beta1": 0.9, "beta2": 0.99, "amsgrad": False, "maximize": False}
+                given |= {"beta1": 0.9, "beta2": self.beta2, "amsgrad": False, "maximize": False}
                 moments = state["mean"], state["square"]
                 adamw(tensors, gradients, *moments, [], state["step"], fused=True, **given)
 

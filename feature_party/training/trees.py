@@ -270,12 +270,14 @@ def as_tensors(
     encodings: torch.Tensor | Floats,
     outputs: int,
     depth: int,
+    one_of: Sequence[range] = (),
 ) -> Trees:
     """Trees of ``models``, as LightGBM writes them, that predict without it.
 
     ``columns`` are the numeric inputs that may be asked; (M, V) ``encodings`` are what each of M
     models takes the values of all categories for, of which ``cardinalities`` says how many each
-    has. A tree has ``outputs`` outputs and is of ``depth`` steps at most.
+    has. A tree has ``outputs`` outputs and is of ``depth`` steps at most. ``one_of`` is that of
+    :class:`Trees`.
     """
     trees = [[_nodes(text) for text in model.split("\nTree=")[1:]] for model in models]
     longest = max(map(len, trees))
@@ -285,7 +287,7 @@ def as_tensors(
     roots = np.concatenate([[0], np.cumsum(sizes)])
     members, rounds, nodes = len(models), longest // outputs, int(roots[-1])
     shape = TreesShape(columns, cardinalities, outputs, members, rounds, nodes, depth)
-    learned = Trees(shape)
+    learned = Trees(shape, one_of)
     parts = zip(*(nodes for model in trees for nodes in model), strict=True)
     asked, thresholds, branches, values = (np.concatenate(part) for part in parts)
     state = {

@@ -28,6 +28,7 @@ PIECES = {
     "client.submission._HASH_ROWS": 97,
     "evaluation.error_estimates._CHUNK_ELEMENTS": 4999,
     "groups.boosting._ROWS_AT_ONCE": 197,
+    "groups.law._ROWS_AT_ONCE": 197,
     "groups.ridge.IN_CACHE": 197,
     "groups.ridge_fit.IN_CACHE": 197,
     "groups.ridge_fit._ROWS_AT_ONCE": 197,

@@ -347,8 +347,8 @@ def test_trees_take_so_many_sums_and_how_far_each_is_off(
         model = learned()
     assert model.boosted is None
     assert len(given) == (missing <= 0)
-    for sums, points, deviation, seed, far in given:
-        assert (sums, seed, points.size) == (SUMS, 3, 120)
+    for sums, points, deviation, seed, far, values in given:
+        assert (sums, seed, points.size, [*values]) == (SUMS, 3, 120, [])  # there is no category
         assert deviation == pytest.approx(model.weights @ [one.deviation for one in model.ridges])
         assert far == pytest.approx(np.full(SUMS, model.weights @ [6, 7]))
 

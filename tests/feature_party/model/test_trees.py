@@ -14,7 +14,7 @@ PLACES = np.linspace(-1, 1, 9)
 """Of thresholds, inputs and encodings alike: many inputs lie on a threshold."""
 
 
-def grown(rng: np.random.Generator, leaves: int) -> Trees:
+def grown(rng: np.random.Generator, leaves: int, one_of: tuple[range, ...] = ()) -> Trees:
     """Trees with a random number of leaves, every leaf split with the same chance."""
     nodes: list[tuple[int, float, int, int, float]] = []
     roots, deepest = [], 0
@@ -34,7 +34,8 @@ def grown(rng: np.random.Generator, leaves: int) -> Trees:
             nodes[node] = (asked, float(rng.choice(PLACES)), below[0], below[1], 0.0)
             deepest = max(deepest, depth)
     asked_of, thresholds, left, right, values = zip(*nodes, strict=True)
-    trees = Trees(TreesShape(NUMBERS, SIZES, OUTPUTS, MEMBERS, ROUNDS, len(nodes), deepest))
+    shape = TreesShape(NUMBERS, SIZES, OUTPUTS, MEMBERS, ROUNDS, len(nodes), deepest)
+    trees = Trees(shape, one_of)
     state = {
         "encodings": rng.choice(PLACES, (MEMBERS, sum(SIZES))),
         "asked": asked_of,
@@ -68,8 +69,7 @@ def one_by_one(trees: Trees, member: int, numbers: np.ndarray, places: np.ndarra
 def test_rows_reach_the_leaves_that_they_walk_to(leaves: int, one_of: tuple[range, ...]) -> None:
     """Also where one of the two numbers at most is 1, and both are asked as one."""
     rng = np.random.default_rng(leaves)
-    trees, rows = grown(rng, leaves), 400
-    trees.one_of = one_of
+    trees, rows = grown(rng, leaves, one_of), 400
     numbers = rng.choice(PLACES, (rows, 4)).astype(np.float32)
     if one_of:
         numbers = np.eye(4, dtype=np.float32)[rng.choice([0, *NUMBERS], rows)]

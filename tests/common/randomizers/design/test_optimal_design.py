@@ -134,10 +134,8 @@ def test_thresholds_are_an_unbiased_channel_of_the_stated_epsilon() -> None:
     assert (channel.max(axis=0) / channel.min(axis=0)).max() == pytest.approx(np.e)
 
 
-@pytest.mark.parametrize(
-    "loss", one_in(2, [SQUARED, ABSOLUTE, POISSON]), ids=lambda loss: loss.name
-)
-@pytest.mark.parametrize("epsilon", one_in(3, [0.3, 1.0, 3.0], first=1))
+@pytest.mark.parametrize("loss", [SQUARED, ABSOLUTE, POISSON], ids=lambda loss: loss.name)
+@pytest.mark.parametrize("epsilon", one_in(3, [0.3, 1.0, 3.0], first=2))
 def test_the_design_reaches_the_optimum_of_an_independent_solver(
     loss: Loss, epsilon: float
 ) -> None:

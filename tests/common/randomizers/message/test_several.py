@@ -107,7 +107,9 @@ def test_one_label_is_sent_alike_however_it_is_divided(terms: LabelTerms) -> Non
     assert auto.guarantee == split.guarantee
 
 
-@pytest.mark.parametrize("division", one_in(3, ["auto", "split", "joint"]))
+@pytest.mark.parametrize(
+    "division", ["split", "joint", pytest.param("auto", marks=pytest.mark.slow)]
+)
 def test_codes_decode_to_the_labels_that_were_sent(division: Division) -> None:
     """And not to the same labels moved by a sixth of a deviation: the test could fail."""
     labels = events()

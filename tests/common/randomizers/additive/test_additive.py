@@ -187,6 +187,17 @@ def test_outputs_beyond_the_range_are_means_of_what_they_stand_for(kind: str, lo
         assert channel.outputs[z] - edge == pytest.approx(way * mean, rel=1e-3)
 
 
+@pytest.mark.parametrize("name", ["laplace", "staircase", "discrete-laplace", "discrete-staircase"])
+def test_what_is_clipped_lies_at_the_ends_and_nothing_else_moves(name: str) -> None:
+    asked = {"labels": LABELS**2, "prior": PRIOR, "epsilon": 0.8}
+    plain = build_randomizer(name, **asked).channel
+    clipped = build_randomizer(name, **asked, clip=True).channel
+    places = np.clip(plain.outputs, 0.0, 4.0)
+    for z, at in enumerate(clipped.outputs):
+        sent = plain.probabilities[:, np.abs(places - at) < 1e-9].sum(axis=1)
+        assert clipped.probabilities[:, z] == pytest.approx(sent, abs=1e-12)
+
+
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
 def test_continuous_laws_on_a_lattice(epsilon: float) -> None:
     """Each output's probability is the integral of its hat function under the density."""

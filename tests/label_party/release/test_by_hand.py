@@ -373,10 +373,13 @@ def test_of_several_labels_the_division_that_is_taken_is_told_of(
     gains = {"joint": {"a": 0.5, "b": 0.4}, "split": {"a": 0.3, "b": 0.05}}
     rows = [SimpleNamespace(gains=gains[one], taken_by=partial(eq, one)) for one in gains]
     made: Any = SimpleNamespace(rows=rows, gains=lambda row: row.gains)
-    asked = []
-    monkeypatch.setattr(
-        planning, "plan_divisions", lambda *_, over_cells: asked.append(over_cells) or made
-    )
+    asked: list[bool] = []
+
+    def judged(*given: object, over_cells: bool) -> Any:
+        asked.append(over_cells)
+        return made
+
+    monkeypatch.setattr(planning, "plan_divisions", judged)
 
     def told(division: str) -> str | None:
         asked.clear()

@@ -18,6 +18,7 @@ from labelveil.common.randomizers import (
     plan_message,
 )
 from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.private_labels import randomize_labels
 from tests.one_label import one_label
 from tests.statistics import mean_fits
 
@@ -65,6 +66,12 @@ def test_all_of_epsilon_goes_to_the_labels() -> None:
         assert made.prior.guarantee.exact_epsilon == 0
         assert made.guarantee == made.labels_guarantee
         assert 1 - 1e-12 < made.guarantee.exact_epsilon <= 1
+
+
+def test_codes_that_nobody_sent_are_counted_as_none() -> None:
+    made = randomize_labels([0, 1], lower=0, upper=15, epsilon=1, values=range(16))
+    assert made.prior.size == made.channel.outputs.size == 16
+    assert made.events.counts.sum() == 2
 
 
 def response(grid: Grid, epsilon: float, rows: int) -> FiniteChannel:

@@ -170,6 +170,8 @@ def test_outputs_beyond_the_range_are_means_of_what_they_stand_for(kind: str, lo
 
     channel = build_randomizer(kind, **asked).channel
     gamma = best_gamma(epsilon, squared=squared)
+    steps = 16 * 5 / epsilon / tails  # sixteen noise scales beyond either end
+    assert channel.outputs[1 : tails + 1] == pytest.approx(-steps * np.arange(tails, 0, -1))
     cells = np.linspace(0, 5 * 30, 30_001)  # e^20 times less at last
     beyond = (cells[1:] + cells[:-1]) / 2
     for z, depth, way in (

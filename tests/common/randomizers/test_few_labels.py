@@ -130,3 +130,10 @@ def test_a_coarse_grid_has_the_most_points_or_all_whole_numbers() -> None:
     assert far.points.tolist() == np.linspace(5, 1000, 20).tolist()
     fine = LabelTerms("label", 0, 2.5).coarse_grid(20)  # of other bounds nothing is rounded
     assert fine.points.tolist() == pytest.approx([0.05 * (51 ** (j / 19) - 1) for j in range(20)])
+
+
+def test_a_label_states_at_most_so_much() -> None:
+    """Five knots: 14 intervals, 6 complements, 2 · 4 thresholds; and twelve rows more of facts."""
+    nine = Grid(np.arange(9.0))
+    assert LabelTerms("label", 0, 8).most_weights(nine, 5) == (5 + 12) * (14 + 6 + 8)
+    assert LabelTerms("label", 0, 8, values=True).most_weights(nine, 5) == (9 + 12) * 9

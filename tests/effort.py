@@ -18,9 +18,10 @@ def effort(sample: int, everything: int) -> int:
 
 
 def one_in(step: int, cases: Iterable[Any], first: int = 0) -> list[Any]:
-    """Cases of one statement: every ``step``-th from ``first`` on runs each time, others are slow.
+    """Sizes of one statement: every ``step``-th from ``first`` on runs each time, others are slow.
 
-    A tuple has a value for each of several arguments.
+    Of cases that differ in kind the smallest of each should run each time. A tuple has a value for
+    each of several arguments.
     """
     return [
         case if place % step == first else pytest.param(*_values(case), marks=pytest.mark.slow)

@@ -129,7 +129,7 @@ def fixed_size_gaussian(
     values = tuple(2 * order / (sigma * sigma) for order in INTEGER_ORDERS)
     curve = RenyiDP(Adjacency.REPLACE_RECORD, unit, INTEGER_ORDERS, values, Fraction(0))
     terms = _fixed_terms(curve)[1]
-    differences = _log_differences(4 / (sigma * sigma), _DIFFERENCES + 1)
+    differences = _log_differences(4 / (sigma * sigma), _DIFFERENCES)
     for j in range(3, _DIFFERENCES + 1):
         ends = differences[j - j % 2], differences[j + j % 2]
         terms[j] = min(terms[j], j * math.log(2) + sum(ends) / 2)

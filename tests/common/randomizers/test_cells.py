@@ -111,12 +111,7 @@ def test_events_are_sampled_by_their_own_rows() -> None:
     assert len({stream(LABEL_STREAM, i) for i in range(8)}) == 8
 
 
-def test_what_does_not_fit_is_refused() -> None:
-    group = Group((0,), Cells((AMOUNT,)))
-    with pytest.raises(ConfigError, match="exactly one group"):
-        Codebook(("a", "b"), (group,), (response(4, 1.0),))
-    with pytest.raises(ConfigError, match="3 inputs does not fit 4 cells"):
-        Codebook(("a",), (group,), (response(3, 1.0),))
+def test_codes_that_do_not_fit_two_bytes_are_refused() -> None:
     wide = Grid.from_count(0, 1, 300)
     groups = tuple(Group((j,), Cells((wide,))) for j in range(2))
     with pytest.raises(ConfigError, match=r"300 × 300 combined codes are more than 65,536"):

@@ -18,6 +18,7 @@ from labelveil.common.randomizers import (
     plan_message,
 )
 from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.private_labels import randomize_labels
 from tests.one_label import one_label
 from tests.statistics import mean_fits
 
@@ -67,6 +68,12 @@ def test_all_of_epsilon_goes_to_the_labels() -> None:
         assert 1 - 1e-12 < made.guarantee.exact_epsilon <= 1
 
 
+def test_codes_that_nobody_sent_are_counted_as_none() -> None:
+    made = randomize_labels([0, 1], lower=0, upper=15, epsilon=1, values=range(16))
+    assert made.prior.size == made.channel.outputs.size == 16
+    assert made.events.counts.sum() == 2
+
+
 def response(grid: Grid, epsilon: float, rows: int) -> FiniteChannel:
     even = np.full(len(grid), rows // len(grid))
     made = one_label(even, grid, epsilon, seeded_entropy(0), values=True)
@@ -114,11 +121,6 @@ def test_a_rare_value_is_expected_and_not_taken_for_none(away: float) -> None:
     assert turned.probabilities.tolist() == both.probabilities[::-1].tolist()
 
 
-def test_codes_that_say_nothing_decode_to_an_even_histogram() -> None:
-    channel = response(TWO, 1e-22, 10)
-    assert decoded_prior(channel, np.array([7, 3])).noisy_counts.tolist() == [5, 5]
-
-
 def test_a_coarse_grid_has_the_most_points_or_all_whole_numbers() -> None:
     whole = LabelTerms("label", 0, 20, whole=True)
     assert whole.coarse_grid(21).points.tolist() == list(range(21))
@@ -128,3 +130,10 @@ def test_a_coarse_grid_has_the_most_points_or_all_whole_numbers() -> None:
     assert far.points.tolist() == np.linspace(5, 1000, 20).tolist()
     fine = LabelTerms("label", 0, 2.5).coarse_grid(20)  # of other bounds nothing is rounded
     assert fine.points.tolist() == pytest.approx([0.05 * (51 ** (j / 19) - 1) for j in range(20)])
+
+
+def test_a_label_states_at_most_so_much() -> None:
+    """Five knots: 14 intervals, 6 complements, 2 · 4 thresholds; and twelve rows more of facts."""
+    nine = Grid(np.arange(9.0))
+    assert LabelTerms("label", 0, 8).most_weights(nine, 5) == (5 + 12) * (14 + 6 + 8)
+    assert LabelTerms("label", 0, 8, values=True).most_weights(nine, 5) == (9 + 12) * 9

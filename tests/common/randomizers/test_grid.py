@@ -267,3 +267,5 @@ def test_labels_whose_neighbours_are_one_number_are_told_so() -> None:
     with pytest.raises(ConfigError, match="subtract a constant from labels") as caught:
         Grid.from_count(1e16, 1e16 + 2, 5)
     assert "10000000000000000 is followed by" in str(caught.value)
+    with pytest.raises(ConfigError, match=r"remove repetitions$"):
+        Grid.from_edges([100, 100])

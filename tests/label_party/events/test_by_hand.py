@@ -17,10 +17,13 @@ import pytest
 from labelveil.common.engine.local import InProcess
 from labelveil.common.engine.shuffle import KEY_TYPE
 from labelveil.common.engine.task import Secrets
-from labelveil.common.entropy import Entropy
+from labelveil.common.entropy import Entropy, seeded_entropy
 from labelveil.common.errors import DataError
+from labelveil.common.randomizers.cells import Cells, Group
 from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.strata import Strata
 from labelveil.label_party.config.sections import LabelPartyConfig
+from labelveil.label_party.events import row_ranges
 from labelveil.label_party.events.columns import (
     NONE,
     Column,
@@ -374,3 +377,28 @@ def test_completed_events_go_to_ranges_of_the_rows_submitted(
     assert columns[KEY].tolist() == [key(0), key(1), key(2)]
     assert columns[ROW].tolist() == [7, 2, 5]
     assert columns[LABEL].tolist() == [[*MISSING], [4.0, 3.0], [*MISSING]]
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 8, 100])
+def test_every_event_of_a_range_is_counted_once_where_its_codes_will_say(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its stratum, too; labels between points go where they go when they are randomized."""
+    monkeypatch.setattr(row_ranges, "_ROWS_AT_ONCE", at_once)
+    labels = np.column_stack([[0.0, 1, 2, 0.5, 3, 1.5, 2.25, 0], [9.0, 0] * 4])
+    of, grids = np.arange(8) % 3, (Grid(np.arange(4.0)), Grid(np.array([0.0, 9.0])))
+    groups = tuple(Group((place,), Cells((grid,))) for place, grid in enumerate(grids))
+    rows: Any = SimpleNamespace(
+        start=70, labels=lambda: labels, strata=lambda strata: of if strata else None
+    )
+    secrets: Any = SimpleNamespace(entropy=lambda: seeded_entropy(4))
+    strata = Strata(("a", "b", "c"), (3, 3, 2), np.arange(3))
+    cells = groups[0].round(labels, seeded_entropy(4), 70)
+    first, second = row_ranges.Count(rows, groups, None).run(secrets)
+    assert first.tolist() == np.bincount(cells, minlength=4).tolist()
+    assert second.tolist() == [4, 4]
+    first, second = row_ranges.Count(rows, groups, strata).run(secrets)
+    expected = np.zeros((3, 4), dtype=int)
+    np.add.at(expected, (of, cells), 1)
+    assert first.tolist() == expected.tolist()
+    assert second.sum(axis=1).tolist() == [3, 3, 2]

@@ -14,8 +14,8 @@ from labelveil.common.engine.local import InProcess
 from labelveil.common.engine.shuffle import Keys, count_repeated
 from labelveil.common.errors import DataError
 from labelveil.common.release.event_keys import hash_keys
-from labelveil.label_party.events import steps
-from labelveil.label_party.events.completion import SEVERAL, Rules
+from labelveil.label_party.events import completion, steps
+from labelveil.label_party.events.completion import NOBODY, SEVERAL, Rules
 from labelveil.label_party.events.epoch import Rows
 from labelveil.label_party.events.steps import Events, Sizes, Sources, Table, Work
 from labelveil.label_party.events.tally import Duplicates
@@ -238,3 +238,15 @@ def test_what_is_odd_about_either_source_is_counted_whole() -> None:
             Anomaly("label", "odd", 3, (first, first + 1, first + 2)),
         ]
     assert (tally.rows, tally.label_rows) == (6, 6)
+
+
+def test_keys_are_hashed_slice_by_slice_each_to_its_own_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keys, secret = pl.Series([*map(str, range(23)), None, "last"]), bytes(range(32))
+    each = [
+        NOBODY if key is None else hash_keys(pl.Series([key]), secret).rstrip(b"\0") for key in keys
+    ]  # NumPy leaves zeros at the end out
+    for rows in (1, 7, 23, 24, 1 << 16):
+        monkeypatch.setattr(completion, "_SLICE", rows)
+        assert completion.hash_column(keys, secret).tolist() == each

@@ -135,3 +135,32 @@ def test_fingerprints_are_of_events_and_of_the_users_of_their_first_rows(
         assert events.in_memory is memory
         found = np.concatenate([*events.fingerprints(secret)])
     assert found.tolist() == sorted(expected)
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_store_is_left_as_it_was(
+    party: Party, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    """Made for what does not fit into memory, and gone again; a folder that was there stays."""
+    monkeypatch.setattr(opening, "_CSV_IN_MEMORY_BYTES", 0)
+    if there:
+        party.store.mkdir()
+    config = configured(party, "population")
+    with open_events(config, quiet=True) as events:
+        assert events.rows == EVENTS
+        assert [*party.store.iterdir()]
+    assert party.store.exists() is there
+
+
+def test_odd_lines_are_told_of_alike_in_memory_and_on_disk(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (party.folder / "labels.csv").open("ab") as file:
+        file.write(b'event-1,2,and more,cells\nevent-2\n"event-3,4\n\xff\xfe,7\n')
+    found = []
+    for most in (1 << 24, 0):
+        monkeypatch.setattr(opening, "_CSV_IN_MEMORY_BYTES", most)
+        with open_events(configured(party, "population"), quiet=True) as events:
+            found.append(str(events.tally.odd))
+    assert found[0] == found[1]
+    assert "more or fewer cells than the header', count=2" in found[0]

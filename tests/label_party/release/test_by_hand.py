@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from functools import partial
+from operator import eq
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -363,6 +365,36 @@ def test_a_plan_judges_what_is_named_at_each_epsilon(party: Party) -> None:
     binary = party.config(domain__grid="whole", domain__upper=1, randomizer__name="auto")
     rows = make_plan(binary, from_domain(500), [1.0]).rows
     assert [r.assessment.name for r in rows if r.auto] == ["randomized-response"]
+
+
+def test_of_several_labels_the_division_that_is_taken_is_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gains = {"joint": {"a": 0.5, "b": 0.4}, "split": {"a": 0.3, "b": 0.05}}
+    rows = [SimpleNamespace(gains=gains[one], taken_by=partial(eq, one)) for one in gains]
+    made: Any = SimpleNamespace(rows=rows, gains=lambda row: row.gains)
+    asked: list[bool] = []
+
+    def judged(*given: object, over_cells: bool) -> Any:
+        asked.append(over_cells)
+        return made
+
+    monkeypatch.setattr(planning, "plan_divisions", judged)
+
+    def told(division: str) -> str | None:
+        asked.clear()
+        privacy = SimpleNamespace(epsilon=0.5, division=division)
+        few: Any = SimpleNamespace(labels=[None, None], privacy=privacy)
+        return too_few_events(few, 900)
+
+    assert told("joint") is None
+    assert asked == [False]  # one channel a label was enough
+    assert told("auto") is None  # neither was taken: the first
+    assert "is predicted to gain 5.0% for 'b' of what" in str(told("split"))
+    assert asked == [False, False]
+    gains["joint"]["a"] = 0.01
+    assert "gain 1.0% for 'a' of" in str(told("joint"))
+    assert asked == [False, True]
 
 
 def test_few_events_are_told_with_what_they_gain(

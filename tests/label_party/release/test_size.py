@@ -29,7 +29,9 @@ def check_cents(name: str, epsilon: float) -> None:
     assert len(Manifest.from_bytes(result.manifest_bytes).label.grid) == 6001
 
 
-@pytest.mark.parametrize("name", one_in(3, ["auto", "discrete-laplace", "rr-with-prior"]))
+@pytest.mark.parametrize(
+    "name", ["auto", "rr-with-prior", *one_in(2, ["discrete-laplace"], first=1)]
+)
 def test_cents_can_be_sent(name: str) -> None:
     check_cents(name, 1.0)
 

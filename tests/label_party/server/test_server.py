@@ -183,6 +183,8 @@ def test_populations_are_the_labels_partys_own(served: str, connect: Connect) ->
     stub = connect(served).stub
     code, _ = refused(lambda: stub.SubmitPopulation(iter(messages), timeout=300))
     assert code == grpc.StatusCode.FAILED_PRECONDITION
+    nothing = refused(lambda: stub.SubmitPopulation(iter([]), timeout=300))
+    assert nothing == (grpc.StatusCode.INVALID_ARGUMENT, "the call has no request")
 
 
 def test_unknown_clients_are_refused(

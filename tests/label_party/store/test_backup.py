@@ -363,6 +363,27 @@ def test_a_backup_names_what_is_damaged_and_its_restore_takes_the_rest(
         assert Manifest.from_bytes(connect(address).describe().manifest).epoch == "1"
 
 
+def test_all_that_a_backup_lacks_is_named(party: Party) -> None:
+    """A release that is not whole, keys that another was asked for, and what a session cost."""
+    fault_bodies.question(str(party.folder), "3")
+    fault_bodies.submit(str(party.folder), "1")
+    assert party.release(data__epoch="1", data__population='"submitted"').code == 0
+    assert party.release(data__epoch="2", privacy__epsilon=0.25).code == 0
+    (keys,) = (party.store / "populations/labels/1").glob("*.keys")
+    _damage(party.store / "releases/labels/2/codes.bin")
+    _damage(keys)
+    (session,) = party.store.glob("**/outcome.bin")
+    shutil.rmtree(session.parent)
+    lacking = {"releases/labels/2", keys.relative_to(party.store).as_posix()}
+    note = session.with_name("charge.json").relative_to(party.store).as_posix()
+    made = party.run("backup", "--to", "b.tar", "--json")
+    assert {*json.loads(made.out)["damaged"]} == lacking | {note}
+    shutil.rmtree(party.store)
+    said = _restore(party, "--nothing-since").err
+    assert all(name in said for name in lacking)
+    assert note not in said  # it was in the ledger
+
+
 def test_of_much_that_is_damaged_some_is_named() -> None:
     names = [f"releases/labels/{n}" for n in range(7)]
     for some, said in ((names[:5], "labels/4 (gone); mend"), (names, "labels/4 and 2 more (gone)")):

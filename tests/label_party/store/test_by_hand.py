@@ -182,6 +182,10 @@ def test_charges_about_other_neighbours_are_told_before_anything_is_added_up() -
             " set [privacy] unit as it was for earlier purchases; for other events name another"
             " account"
         )
+    records = replace(bought(1), guarantee=PureDP.of(1, Adjacency.REPLACE_RECORD))
+    for charges, proposal in (([records], bought(1)), ([], records)):
+        with pytest.raises(PrivacyError, match="adjacency replace-label and replace-record do not"):
+            budget.check_fits(charges, proposal, pure(9), None)
 
 
 def test_concentrated_charges_need_a_delta_which_is_proposed() -> None:

@@ -21,7 +21,7 @@ import pytest
 from labelveil import label_party
 from labelveil.label_party.store.entries import EVALUATION
 from labelveil.label_party.store.release_store import Store
-from tests.effort import EXHAUSTIVE, effort, one_in, some_of
+from tests.effort import EXHAUSTIVE, effort, some_of
 from tests.faults import Ended, Experiments, Mode
 from tests.label_party.conftest import BODIES, Party
 from tests.label_party.fault_bodies import PURCHASES
@@ -106,7 +106,7 @@ def test_killed_at_many_steps(buyer: Buyer, mode: Mode) -> None:
     buyer.end()
 
 
-@pytest.mark.parametrize("buyer", one_in(3, PURCHASES), indirect=True)
+@pytest.mark.parametrize("buyer", PURCHASES, indirect=True)
 def test_a_disk_that_fails_at_some_steps(buyer: Buyer) -> None:
     fail(buyer, Mode.FAIL_FROM, errno.ENOSPC, buyer.shuffled(FEW // 2))
     fail(buyer, Mode.FAIL_ONCE, errno.ENOSPC, buyer.shuffled(FEW // 2))

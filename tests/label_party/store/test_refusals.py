@@ -8,11 +8,14 @@ import sqlite3
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from labelveil.common.errors import ReleaseError
 from labelveil.common.release.folder import part_paths
+from labelveil.label_party.store.coverage import cover
 from labelveil.label_party.store.disk import StoreError
 from labelveil.label_party.store.ledger import Ledger, LedgerError, _translating_errors
 from labelveil.label_party.store.release_store import ReleaseWriter, Store
@@ -39,6 +42,15 @@ def test_a_ledger_to_write_in_needs_a_store(tmp_path: Path) -> None:
     store.create()
     with store.open_ledger() as ledger:
         assert ledger.charges() == []
+
+
+def test_events_that_cannot_be_noted_are_charged_to_nobody_and_the_folder_is_named(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "covered").touch()
+    events: Any = SimpleNamespace(fingerprints=lambda secret: [])
+    with pytest.raises(StoreError, match="covered cannot be written"):
+        cover(tmp_path / "covered", events, b"s" * 32)
 
 
 @pytest.mark.parametrize("key", ["", "ab", "zz" * 32, "0" * 62, "0" * 66, "0" * 63, "é" * 32])

@@ -67,3 +67,19 @@ def test_the_certificate_covers_rounding() -> None:
 def test_a_tolerance_below_float_precision_is_refused() -> None:
     with pytest.raises(PrivacyError, match="raise alpha"):
         minimise(_risk(Logistic(), 3, 50, 3, 0.1), 1e-18)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+def test_the_search_ends_where_floats_show_nothing_better(
+    loss: Loss, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, gradient = [], Risk.gradient
+
+    def counted(risk: Risk, w: Floats) -> Floats:
+        looks.append(w)
+        return gradient(risk, w)
+
+    monkeypatch.setattr(Risk, "gradient", counted)
+    risk = _risk(loss, 1, 60, 3, 1e-4)
+    assert np.linalg.norm(gradient(risk, minimise(risk))) < 1e-15
+    assert len(looks) < 180  # a step that leads nowhere is halved 40 times

@@ -249,7 +249,7 @@ CASES: dict[str, Case] = {
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("name", one_in(2, CASES))
+@pytest.mark.parametrize("name", CASES)
 def test_draws_follow_the_law(name: str) -> None:
     case = CASES[name]
     counts = (2, 6, 3, 1)[: case.candidates]
@@ -262,7 +262,7 @@ def test_draws_follow_the_law(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     one_in(
-        2, ["stable", "gaussian", "pulled", "fixed", "halved", "replaced", "limited", "unlisted"]
+        4, ["stable", "gaussian", "pulled", "fixed", "replaced", "halved", "limited", "unlisted"]
     ),
 )
 def test_whole_selectors_follow_their_laws(name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -21,6 +22,7 @@ from labelveil.common.mechanisms.synthesis import (
     errors,
     laplace_answers,
 )
+from labelveil.common.mechanisms.synthesis.mwem import Measurement, _update
 from tests.common.mechanisms.synthesis.tables import neighbours, tables
 from tests.data_sets import CENSUS
 from tests.statistics import fits, laplace_mass
@@ -157,6 +159,23 @@ def test_a_model_is_updated_by_half_of_the_surprise_in_shares_of_the_scale() -> 
     surprise = 0.84 - 1.4 / 3
     updated = np.exp(np.array([0, 0.4, 1]) * surprise / 2)
     assert fitted.weights == pytest.approx(updated / updated.sum(), rel=1e-6)
+
+
+@pytest.mark.parametrize("value", [19, 8, -9])
+def test_weights_that_grow_a_millionfold_are_those_that_are_normalised_each_time(
+    value: int,
+) -> None:
+    """A cell that was measured above the number of records, at most of them, and below 0."""
+    queries = LinearQueries(np.array([[1, 0, 0], [0, 0, 1]]))
+    again = [Measurement(0, value), Measurement(1, 3)] * 80
+    weights = [1 / 3] * 3
+    for measurement in again:
+        cell = 2 * measurement.query
+        surprise = max(-1.0, min(1.0, measurement.value / 10 - weights[cell]))
+        weights[cell] *= math.exp(surprise / 2)
+        weights = [weight / sum(weights) for weight in weights]
+    found = _update(np.full(3, 1 / 3), again, queries, 10)
+    assert found == pytest.approx(weights, rel=1e-9)
 
 
 @pytest.mark.slow

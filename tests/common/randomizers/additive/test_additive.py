@@ -146,6 +146,60 @@ def test_discrete_channels_follow_their_laws(epsilon: float) -> None:
         np.testing.assert_allclose(clipped.probabilities[:, 0], ends, atol=1e-12)
 
 
+@pytest.mark.parametrize("loss", ["squared", "absolute"])
+@pytest.mark.parametrize("kind", ["laplace", "staircase"])
+def test_outputs_beyond_the_range_are_means_of_what_they_stand_for(kind: str, loss: str) -> None:
+    """Under a lopsided prior: parts as wide as each other, and the last without an end."""
+    labels, prior, epsilon, tails = np.arange(6.0), np.array([9.0, 4, 1, 1, 0, 2]) / 17, 0.7, 3
+    asked = {"labels": labels, "prior": prior, "epsilon": epsilon, "loss": loss, "tails": tails}
+    squared = loss == "squared"
+    q = np.exp(-epsilon / 5)
+    law = (1 - q) / (1 + q) * q ** np.abs(FAR)
+    if kind == "staircase":
+        law = discrete_staircase_law(5, epsilon, best_stair(5, epsilon, squared=squared))
+    channel = build_randomizer(f"discrete-{kind}", **asked).channel
+    width = int(np.ceil(16 * 5 / epsilon / tails))
+    sums = FAR + labels[:, None]  # of a label and its noise
+    for part in range(tails):
+        ends = 1 + width * part, width * (part + 1) if part < tails - 1 else np.inf
+        for z, depth in ((tails - 1 - part, -sums), (tails + 6 + part, sums - 5)):
+            inside = law * ((ends[0] <= depth) & (depth <= ends[1]))
+            assert channel.probabilities[:, z] == pytest.approx(inside.sum(axis=1), rel=1e-9)
+            mean = prior @ (inside * sums).sum(axis=1) / (prior @ inside.sum(axis=1))
+            assert channel.outputs[z] == pytest.approx(mean, rel=1e-9)
+
+    channel = build_randomizer(kind, **asked).channel
+    gamma = best_gamma(epsilon, squared=squared)
+    steps = 16 * 5 / epsilon / tails  # sixteen noise scales beyond either end
+    assert channel.outputs[1 : tails + 1] == pytest.approx(-steps * np.arange(tails, 0, -1))
+    cells = np.linspace(0, 5 * 30, 30_001)  # e^20 times less at last
+    beyond = (cells[1:] + cells[:-1]) / 2
+    for z, depth, way in (
+        (0, labels - channel.outputs[1], -1),
+        (-1, channel.outputs[-2] - labels, 1),
+    ):
+        noise = depth[:, None] + beyond
+        density = np.exp(-noise * epsilon / 5) * epsilon / 10
+        if kind == "staircase":
+            density = staircase_density(noise, 5.0, epsilon, gamma)
+        mass = density * np.diff(cells)
+        assert channel.probabilities[:, z] == pytest.approx(mass.sum(axis=1), rel=1e-3)
+        mean = prior @ mass @ beyond / (prior @ mass.sum(axis=1))
+        edge = channel.outputs[1 if way < 0 else -2]
+        assert channel.outputs[z] - edge == pytest.approx(way * mean, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["laplace", "staircase", "discrete-laplace", "discrete-staircase"])
+def test_what_is_clipped_lies_at_the_ends_and_nothing_else_moves(name: str) -> None:
+    asked = {"labels": LABELS**2, "prior": PRIOR, "epsilon": 0.8}
+    plain = build_randomizer(name, **asked).channel
+    clipped = build_randomizer(name, **asked, clip=True).channel
+    places = np.clip(plain.outputs, 0.0, 4.0)
+    for z, at in enumerate(clipped.outputs):
+        sent = plain.probabilities[:, np.abs(places - at) < 1e-9].sum(axis=1)
+        assert clipped.probabilities[:, z] == pytest.approx(sent, abs=1e-12)
+
+
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
 def test_continuous_laws_on_a_lattice(epsilon: float) -> None:
     """Each output's probability is the integral of its hat function under the density."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 
 import numpy as np
@@ -237,6 +238,42 @@ def test_criteria_agree_whatever_way_the_information_is_summed() -> None:
     truth = np.eye(len(targets.cells))
     expected = [family.excess_error(truth, targets.effective) for family in targets.plain]
     assert targets.excess_errors(truth) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("epsilon", "most", "slack"), [(2.0, 0.3, 1e-5), (4.0, 0.2, 3e-4)])
+def test_around_the_thresholds_no_other_weights_of_the_partitions_lose_less(
+    epsilon: float, most: float, slack: float
+) -> None:
+    """Nor do they get more than their share of the events."""
+    cells = Cells((BINARY, Grid(np.arange(4.0))))
+    prior = np.array([8.0, 4, 2, 1, 1, 1, 2, 3]) / 22
+    given = cells, prior, epsilon, ["squared", "absolute"], [1.0, 2.0], 5000
+    built = build_joint_design(*given)
+    rows, share = built.channel.probabilities, built.details["threshold_share"]
+    partitions, thresholds = rows[:, :-8], rows[:, -8:]  # 2 (2 - 1) + 2 (4 - 1)
+    assert thresholds.sum(axis=1) == pytest.approx(share)
+    targets = Targets.for_cells(cells, prior, *given[3:])
+    _, of_column = np.unique(partitions.min(axis=0).round(12), return_inverse=True)
+    count = of_column.max() + 1
+    weights = np.bincount(of_column, weights=partitions[0])
+    assert weights.sum() == pytest.approx(1 - share)
+    assert count > 1
+
+    def lost(others: Floats) -> float:
+        return targets.lost(np.hstack([partitions * (others / weights)[of_column], thresholds]))
+
+    least = lost(weights)
+    for one, other in itertools.permutations(range(count), 2):
+        moved = weights.copy()
+        moved[other] += 0.3 * moved[one]
+        moved[one] *= 0.7
+        assert lost(moved) >= least * (1 - slack)
+    assert built.details["predicted_excess_errors"] == pytest.approx(targets.excess_errors(rows))
+    boost = np.expm1(epsilon)
+    alone = best_mixture(targets.families, boost, targets.effective)
+    best, nothing = (targets.lost(each) for each in (alone.channel(boost), np.ones((8, 1))))
+    assert least - best <= 0.0501 * min(best, nothing - best)
+    assert share <= most  # at the larger ε thresholds cost more
 
 
 def terms(*weights: float) -> list[LabelTerms]:

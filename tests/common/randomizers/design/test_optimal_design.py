@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from labelveil.common.entropy import seeded_entropy
-from labelveil.common.errors import ConfigError
 from labelveil.common.exact.channel import exp_lower_bound
 from labelveil.common.randomizers import build_randomizer
 from labelveil.common.randomizers.design.conditionals import (
@@ -134,10 +133,8 @@ def test_thresholds_are_an_unbiased_channel_of_the_stated_epsilon() -> None:
     assert (channel.max(axis=0) / channel.min(axis=0)).max() == pytest.approx(np.e)
 
 
-@pytest.mark.parametrize(
-    "loss", one_in(2, [SQUARED, ABSOLUTE, POISSON]), ids=lambda loss: loss.name
-)
-@pytest.mark.parametrize("epsilon", one_in(3, [0.3, 1.0, 3.0], first=1))
+@pytest.mark.parametrize("loss", [SQUARED, ABSOLUTE, POISSON], ids=lambda loss: loss.name)
+@pytest.mark.parametrize("epsilon", one_in(3, [0.3, 1.0, 3.0], first=2))
 def test_the_design_reaches_the_optimum_of_an_independent_solver(
     loss: Loss, epsilon: float
 ) -> None:
@@ -257,22 +254,6 @@ def test_the_search_for_knots_ends_whatever_lies_between_points(step: float, at:
     assert chosen.size == 32
     assert np.all(np.diff(chosen) > 0)
     assert (chosen[0], chosen[-1]) == (0, 40)
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("points", 1),
-        ("points", 65),
-        ("explained", 0.0),
-        ("explained", 1.0),
-        ("threshold_share", -0.1),
-        ("threshold_share", 0.95),
-    ],
-)
-def test_impossible_options_are_refused_with_their_bounds(option: str, value: float) -> None:
-    with pytest.raises(ConfigError, match=f"{option}={value:g} must lie"):
-        build_randomizer("auto", labels=GRID, prior=BELL, epsilon=1.0, **{option: value})
 
 
 @pytest.mark.parametrize("scale", one_in(3, [1e-6, 1.0, 1e6]))

@@ -46,9 +46,14 @@ def test_designs_of_too_many_outputs_are_built_with_fewer_knots() -> None:
     assert [one.channel.outputs.size for one in built] == [40] * 3
     assert tried == [10, 9, 8, 7, 6]
     # 2¹⁶ codes have room; those of two parts have not, nor has what a manifest says of nine
-    for outputs, parts, points in (((256, 256), 1, 9), ((256, 256), 2, 2), ((256,), 9, 2)):
+    wide = build_randomizer(  # 1,531 outputs, of 212 facts each
+        "laplace", labels=np.arange(200), prior=np.ones(200), epsilon=1.0, tails=700
+    )
+    for made, parts, points in (
+        ([respond(256)] * 2, 1, 9), ([respond(256)] * 2, 2, 2), ([respond(256)], 9, 2),
+        ([wide], 1, 9), ([wide], 2, 2),
+    ):  # fmt: skip
         tried.clear()
-        made = [*map(respond, outputs)]
 
         def same(points: int, made: list[Randomizer] = made) -> list[Randomizer]:
             tried.append(points)

@@ -115,11 +115,11 @@ def main() -> None:
     count: Counter[tuple[str, str]] = Counter()
     for mutation in found:
         how, run = None, 0
-        for tests in reach.of(mutation.path, mutation.line):
+        for tests in reach.of(mutation.path, mutation.line, near=given.near):
             runs = affordable(tests, given.seconds)
             run += len(runs)
             how = noticed(mutation, runs, tree) if runs else None
-            if how or given.near:
+            if how:
                 break
         known = EQUIVALENT.get((mutation.path, mutation.whole(ROOT)))
         end = "noticed" if how else "equivalent" if known else "survived"

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -54,15 +55,16 @@ class Reach:
             known = known + found
             yield found
 
-    def of(self, path: str, line: int) -> Iterator[list[Measured]]:
-        """Yield the tests that reach a line, the quickest first: those nearest to it, then others.
+    def of(self, path: str, line: int, *, near: bool = False) -> Iterator[list[Measured]]:
+        """Yield the tests that reach a line, the quickest first: those nearest to it, then others,
+        which are not measured if only those of its folder are wanted.
 
         Where the line runs while its module is imported, or in processes that tests start, they
         are those that reach another line of the module; and if none does, all of the folder's.
         """
         known: list[Measured] = []
         reaching = False
-        for files in self.files(path):
+        for files in islice(self.files(path), 1 if near else None):
             tests = [test for file in files for test in self._measured(file)]
             found = [test for test in tests if line in test.reached.get(path, ())]
             reaching |= bool(found)

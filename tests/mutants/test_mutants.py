@@ -133,6 +133,15 @@ def test_a_mutation_is_noticed_by_a_test_that_reaches_and_looks(tree: Path) -> N
         "tests/common/exact/test_limits.py::test_low"
     ]
     assert json.loads(kept.read_text())[0] != known
+    # a line that no test near it reaches sends nobody on to those of other folders
+    far = tree / "tests/common/other/test_far.py"
+    far.parent.mkdir()
+    far.write_text(
+        "import labelveil.common.exact.limits\n\n\ndef test_far():\n    raise ValueError\n"
+    )
+    assert len(list(reach.of(path, 99, near=True))) == 1
+    with pytest.raises(SystemExit, match="without a mutation tests/common/other/test_far.py fails"):
+        list(reach.of(path, 99))
 
 
 def test_the_quickest_tests_are_run_as_far_as_time_allows() -> None:

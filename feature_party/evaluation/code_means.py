@@ -84,6 +84,11 @@ class GroupCodes:
         """Between which labels lie."""
         return float(self.problem.grid.min()), float(self.problem.grid.max())
 
+    @property
+    def exact(self) -> bool:
+        """Whether the channels tell all labels apart, so that codes can contradict a law."""
+        return decoder(self.problem, self.problem.grid).exact
+
     @cached_property
     def _tilts(self) -> Floats:
         """(r, k) functions of the label."""

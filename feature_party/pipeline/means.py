@@ -34,6 +34,7 @@ class LabelMeans:
     by: Sequence[str]
     epsilon: float
     matches: MatchCounts | None  # of codes with events; sums are of events that we submitted
+    exact: bool  # whether all labels are told apart
     means: Sequence[GroupMean]
 
     @property
@@ -41,6 +42,11 @@ class LabelMeans:
         """What to know of them."""
         events = sum(mean.events for mean in self.means)
         lines = [str(self.matches or f"sums over {events:,} events, whose own means these are")]
+        if not self.exact:
+            lines.append(
+                "warning: this randomizer does not tell all labels apart, so that means of groups"
+                " whose labels are unlike all others' may be further off than their intervals say"
+            )
         return lines + ([f"{self.label}:"] if self.label else [])
 
     def to_json(self) -> dict[str, Any]:
@@ -51,6 +57,7 @@ class LabelMeans:
             "epsilon": self.epsilon,
             "told_by": "codes" if self.matches else "sums",
             **(asdict(self.matches) if self.matches else {}),
+            "unbiased": self.exact,
             "groups": [mean.to_json(self.by) for mean in self.means],
         }
 
@@ -89,7 +96,7 @@ def means_by(
             codes = GroupCodes.from_codes(own.problem, own.all_codes(), asked)
             means = means_of_codes(groups, codes, control)
             epsilon = max(manifest.privacy.requested_epsilon for manifest in manifests)
-            answers.append(LabelMeans(called, by, epsilon, own.matches, means))
+            answers.append(LabelMeans(called, by, epsilon, own.matches, codes.exact, means))
     return answers
 
 
@@ -113,7 +120,7 @@ def _of_sums(
     groups = grouped({n: cells[n] for n in by}, {n: found.meaning(n) for n in by})
     means = means_of_sums(groups, sums, control)
     (manifest,) = stages.manifests
-    return LabelMeans("", by, manifest.privacy.requested_epsilon, None, means)
+    return LabelMeans("", by, manifest.privacy.requested_epsilon, None, True, means)
 
 
 def _columns(features: FeatureFile, key: str, by: Sequence[str]) -> pl.DataFrame:

@@ -33,7 +33,7 @@ def test_means_are_a_document_of_each_label(
     names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups = [GroupMean(("a",), 12, Measured(1.0, 0.5, 1.5))]
-    found = [LabelMeans(name, ["x"], 0.5, MATCHES, groups) for name in names]
+    found = [LabelMeans(name, ["x"], 0.5, MATCHES, True, groups) for name in names]
     monkeypatch.setattr(f"{PIPELINE}.means.means_by", lambda *given, quiet: found)
     document = json.loads(invoke("means", "--by", "x", "--json"))
     wanted = [json.loads(json.dumps(each.to_json(), default=str)) for each in found]

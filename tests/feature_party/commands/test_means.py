@@ -38,7 +38,7 @@ def test_means_of_a_release_are_near_the_true_ones(world: World) -> None:
     true = true_means(world)
     document = json.loads(means(world, "--by", "shop", "--control", "shop 0", "--json"))
     assert document["by"] == ["shop"]
-    assert document["told_by"] == "codes"
+    assert (document["told_by"], document["unbiased"]) == ("codes", True)
     assert document["matched"] == sum(group["events"] for group in document["groups"]) == 1500
     assert {group["group"]["shop"] for group in document["groups"]} == {*true}
     for group in document["groups"]:

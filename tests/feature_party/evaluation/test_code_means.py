@@ -128,6 +128,14 @@ LAWS = [
 ]
 
 
+def test_merged_labels_are_not_told_apart() -> None:
+    rows = randomized_response_rows(2, 1.0)
+    merged = FiniteChannel(np.arange(3.0), np.array([0.5, 2.0]), rows, [0, 0, 1])
+    group = codes_of(LabelProblem.from_channel(merged, np.ones(3)), [5, 5])
+    assert not group.exact
+    assert codes_of(response(POINTS, 1.0, PRIOR), [1] * 11).exact
+
+
 @pytest.mark.statistical
 @pytest.mark.parametrize("epsilon", [1.0, pytest.param(3.0, marks=pytest.mark.slow)])
 def test_intervals_hold_for_laws_that_are_no_tilt(epsilon: float) -> None:

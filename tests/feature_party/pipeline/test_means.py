@@ -35,13 +35,15 @@ def test_means_are_told_with_where_they_are_from(matches: MatchCounts | None) ->
         GroupMean(("a",), 1200, Measured(1.0, 0.5, 1.5)),
         GroupMean(("b",), 34, Measured(2, 1, 3)),
     ]
-    found = LabelMeans("pay", ["arm"], 0.5, matches, means)
+    found = LabelMeans("pay", ["arm"], 0.5, matches, matches is None, means)
     first = "sums over 1,234 events, whose own means these are" if matches is None else str(matches)
     assert found.lines[0] == first
     assert found.lines[-1] == "pay:"
+    assert ("warning: this randomizer" in found.lines[1]) == (matches is not None)
     data = found.to_json()
     assert data["told_by"] == ("sums" if matches is None else "codes")
     assert (data["name"], data["by"], data["epsilon"]) == ("pay", ["arm"], 0.5)
+    assert data["unbiased"] == (matches is None)
     assert data["groups"] == [mean.to_json(["arm"]) for mean in means]
     assert ("matched" in data) == (matches is not None)
     assert "name" not in replace(found, label="").to_json()
@@ -58,7 +60,7 @@ def test_means_by_a_column_are_of_the_matched_events(world: World, tmp_path: Pat
         .iter_rows()
     )
     assert {mean.values[0]: mean.events for mean in found.means} == known
-    assert (found.label, found.epsilon) == ("", 4.5)
+    assert (found.label, found.exact, found.epsilon) == ("", True, 4.5)
     with pytest.raises(DataError, match="--by 'event' is no column of the features; columns: x, "):
         means_by(configured(world, tmp_path), ["event"], None, quiet=True)
 

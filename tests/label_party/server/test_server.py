@@ -247,7 +247,7 @@ def test_an_unreadable_ledger_is_said_to_be_one(
 @pytest.mark.slow
 def test_stalled_readers_keep_nobody_waiting(party: Party, connect: Connect) -> None:
     """With all places taken by readers that stopped, health answers, and places come back."""
-    events = 200_000  # of a window of 64 kB the library may read ahead as much again
+    events = 1_000_000  # 630 kB: several times what the two libraries may hold between them
     party.write_population({"key": [f"event-{i}" for i in range(events)]})
     assert party.release().code == 0
     with running(party.config(server__max_streams=2,

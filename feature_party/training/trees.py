@@ -104,11 +104,17 @@ _NOTHING = (np.zeros(1, np.int64), np.zeros(1), np.zeros((1, 2), np.int64), np.z
 
 
 class Fold:
-    """The rows of one fold, and the others, on which models that leave it out are boosted."""
+    """The rows of one fold, and the others, on which models that leave it out are boosted.
+
+    Both are sorted by their codes; ``places`` has where the fold's rows are in that order.
+    """
 
     def __init__(self, rows: FoldedRows, fold: int) -> None:
         inputs = rows.matrix(fold, rows.encoder.plain_inputs)
-        kept, held = rows.fold_of != fold, rows.folds[fold]
+        # by code: what a table has of a code is in the cache when the next row asks for it
+        kept, held = np.flatnonzero(rows.fold_of != fold), rows.folds[fold]
+        kept, order = kept[np.argsort(rows.codes[kept])], np.argsort(rows.codes[held])
+        self.places, held = np.argsort(order), held[order]
         inputs, left_out = inputs[kept], inputs[held]
         if len(inputs) < 2 * _LEAST_IN_LEAF or not np.ptp(inputs, axis=0).any():
             raise ConfigError(
@@ -254,7 +260,8 @@ class _Boosted:
                     history.append(record)
                     on_epoch(record)
         models = [each.booster.model_to_string(num_iteration=best) for each in boosters]
-        return cls(size, models, [each.best_outputs for each in boosters], least, history)
+        outputs = [each.best_outputs[each.fold.places] for each in boosters]
+        return cls(size, models, outputs, least, history)
 
 
 def _quiet() -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -130,7 +131,8 @@ class Given:
 
     def __init__(self, held: list[float]) -> None:
         self.held, self.at, self.kept = held, 0, 0
-        self.booster, self.best_outputs = self, held
+        self.booster, self.best_outputs = self, np.array(held)
+        self.fold = SimpleNamespace(places=np.arange(len(held))[::-1])
 
     def round(self) -> tuple[float, float]:
         self.at += 1
@@ -171,6 +173,7 @@ def test_trees_are_added_until_they_help_no_more_or_are_behind(
     assert [each.kept for each in boosters] == [best] * 2
     assert len(found.least) == rounds
     assert found.least[-1] == min(held[:rounds])
+    assert [each.tolist() for each in found.outputs] == [each.held[::-1] for each in boosters]
     assert found.history == records
     assert [record.epoch for record in records] == [*range(10, rounds, 10), rounds]
     last = records[-1]

@@ -7,8 +7,9 @@ E[u | y] − y, is taken off as the law has it: the group's mean is that of its 
 
 Decoders that are right whatever the labels are have noise of several times the labels' range. The u
 here have the least ``E b(y)² + E u² / (n κ²)``, as κ times the root of E_q b² is what the law's
-word may err by, one standard error. As much more counts as the mean is off from one without bias
-beyond the latter's own error, and where that is too much for chance the latter is taken.
+word may err by, one standard error. The law itself may be wrong: how likely that is, the gap says
+between this mean and one without bias, which takes no law for granted. The error counts both cases,
+and where the gap is too much for chance the mean without bias is taken.
 :mod:`labelveil.feature_party.evaluation.decoded_labels` has κ and the sources,
 docs/appendix/coverage.md how often intervals hold.
 """
@@ -35,8 +36,11 @@ _FAR = 2.0
 """How far a group may well be from all events: the deviation of each θ before any code is seen."""
 _OPEN = 0.2
 """Share of the prior in what a group's decoder expects."""
+_RIGHT = 0.9
+"""How likely a group's law is right before any code is seen."""
 _WRONG = 4.0
-"""Standard errors of what takes no law for granted: a law that is further from it is wrong."""
+"""How far a wrong law's mean may well be from one that takes no law for granted: the deviation, in
+standard errors of the latter. What is further is surely wrong."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,11 +130,23 @@ class GroupCodes:
         mean, error = free
         gap = abs(helped[0] - free[0])
         if helped[1] < free[1] and gap <= _WRONG * free[1]:
-            # what the codes themselves show of the error in the law's word, beyond their own noise
-            shown = max(gap**2 - free[1] ** 2, 0.0)
-            mean, error = helped[0], math.sqrt(helped[1] ** 2 + shown)
+            right = _still_right(gap / free[1])
+            mean, error = (
+                helped[0],
+                math.sqrt(right * helped[1] ** 2 + (1 - right) * (free[1] ** 2 + gap**2)),
+            )
         # a small group's law may look narrow by chance
         return mean, max(error, problem.deviation / math.sqrt(total))
+
+
+def _still_right(gap: float) -> float:
+    """How likely a law is right whose mean is that far, in standard errors, from one without bias.
+
+    Of a right law the gap has a deviation of at most 1: the mean without bias errs by that.
+    """
+    wrong = 1 + _WRONG**2
+    against = (1 - _RIGHT) / _RIGHT * math.exp(gap**2 / 2 * (1 - 1 / wrong)) / math.sqrt(wrong)
+    return 1 / (1 + against)
 
 
 def _corrected(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 class Compared(Section):
     nonprivate: Path | None = setting(
-        None, "Also train networks on the true labels, into this folder, to show beside."
+        None, "Also train a model on the true labels, into this folder, to show beside."
     )
     nonprivate_metrics: Path | None = setting(
         None, "Metrics of a model trained on true labels before, in place of --nonprivate."

@@ -19,7 +19,11 @@ from labelveil.common.arrays import Floats
 from labelveil.common.errors import not_none
 from labelveil.feature_party.learning.heads import LinearHead, MeanHead
 from labelveil.feature_party.learning.law_table import LawTable
-from labelveil.feature_party.learning.objectives import LikelihoodObjective
+from labelveil.feature_party.learning.objectives import (
+    LikelihoodObjective,
+    Objective,
+    PointObjective,
+)
 from labelveil.feature_party.learning.support import Support
 
 _LEAST_INFORMATION = 1e-3
@@ -98,7 +102,28 @@ class MeanTable:
         return self.loss(outputs, codes), slopes, information
 
 
-Derivatives = LawTable | ValuesTable | MeanTable
+class TruthTable:
+    """Half the squared distance of a mean from a true label, as of a :class:`LawTable`; a code is
+    the row of a label."""
+
+    outputs, scale, of_a_label = 1, None, 1.0
+
+    def __init__(self, law: PointObjective) -> None:
+        self._targets = law.value_targets(law.decoded).double().numpy()
+
+    def loss(self, outputs: Floats, codes: NDArray[np.integer]) -> Floats:
+        """(n,) losses of (n, 1) outputs."""
+        return np.asarray((outputs[:, 0] - self._targets[codes]) ** 2 / 2)
+
+    def derivatives(
+        self, outputs: Floats, codes: NDArray[np.integer]
+    ) -> tuple[Floats, Floats, Floats]:
+        """(n,) losses, (n, 1) first derivatives by the output, and (n, 1) information."""
+        slopes = outputs - self._targets[codes][:, None]
+        return self.loss(outputs, codes), slopes, np.ones_like(slopes)
+
+
+Derivatives = LawTable | ValuesTable | MeanTable | TruthTable
 
 
 def row_blocks(rows: int) -> Iterator[slice]:
@@ -107,8 +132,13 @@ def row_blocks(rows: int) -> Iterator[slice]:
     return (slice(start, start + _BLOCK) for start in range(0, rows, _BLOCK))
 
 
-def derivatives_of(law: LikelihoodObjective) -> Callable[[], Derivatives] | None:
+def derivatives_of(law: Objective) -> Callable[[], Derivatives] | None:
     """What finds the derivatives of a law; None if nothing serves it."""
+    if isinstance(law, PointObjective):
+        serves = law.name == "true" and law.kind == "squared"
+        return partial(TruthTable, law) if serves else None
+    if not isinstance(law, LikelihoodObjective):
+        return None
     head, support = law.family, law.support
     if isinstance(head, MeanHead):
         return partial(MeanTable, support)

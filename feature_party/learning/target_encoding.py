@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from labelveil.common.arrays import Floats, Indices
 from labelveil.feature_party.learning.problem import LabelProblem
 
+_COMMON = 100
+"""Rows of a category whose own ones hardly move its mean: LightGBM's ``min_data_per_group``."""
 _LEAST_SHARE = 1e-4
 """Of the variance between categories in that of all scores: less would not be seen."""
 
@@ -76,10 +78,13 @@ class TargetEncoding:
     def rows(self, left_out: int) -> Floats:
         """(n, C) encodings of all rows for the model that leaves a fold out.
 
-        Its own fold is encoded as rows will be that nobody has seen: from all others.
+        Its own fold is encoded as rows will be that nobody has seen: from all others. So are all
+        rows of common categories, which must not change their order from fold to fold.
         """
+        whole = self.encoding(left_out)
+        common = np.delete(self.counts, left_out, axis=0).sum(axis=0) >= _COMMON
         encoded = np.empty(self.places.shape)
         for fold in range(len(self.counts)):
-            mine = self.fold_of == fold
-            encoded[mine] = self.encoding(fold, left_out)[self.places[mine]]
+            mine, alone = self.fold_of == fold, self.encoding(fold, left_out)
+            encoded[mine] = np.where(common, whole, alone)[self.places[mine]]
         return encoded

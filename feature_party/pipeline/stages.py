@@ -253,12 +253,9 @@ class Stages(Learning):
         return write_metrics(self.config.output.metrics, scores, self.predicted, self.timings)
 
     def train_on_truth(self, folder: Path) -> Path:
-        """Train networks on the true labels of the same events; returns the file with their errors.
-
-        Networks alone learn from true labels, whatever learned from the private ones.
-        """
+        """Learn the true labels of the same events; returns the file with the model's errors."""
         config = self.config
-        section = {"objective": "true", "learner": "networks"}
+        section = {"objective": "true", "learner": "auto"}
         changed = {
             "training": config.training.model_copy(update=section),
             "output": config.output.model_copy(update={"model": folder}),

@@ -117,8 +117,7 @@ class SumStages(SumLearning):
         return write_metrics(self.config.output.metrics, scores, self.predicted, self.timings)
 
     def train_on_truth(self, folder: Path) -> Path:
-        """Train networks on the true labels of the same events; returns the file with their
-        errors."""
+        """Learn the true labels of the same events; returns the file with the model's errors."""
         learned, truth = self._learned, self._truth()
         kept = np.flatnonzero(~learned)
         grid = self._lattice.grid.points
@@ -129,7 +128,7 @@ class SumStages(SumLearning):
         codes = np.zeros(truth.size, dtype=np.uint8)
         events = Prepared.of_table(self.table, codes, problem, kept)
         section = self.config.training.model_copy(
-            update={"objective": "true", "learner": "networks", "checkpoint": False}
+            update={"objective": "true", "learner": "auto", "checkpoint": False}
         )
         with self._timed("train"):
             model = train(

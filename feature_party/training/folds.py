@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from labelveil.common.arrays import Floats, Indices
-from labelveil.common.errors import not_none
-from labelveil.feature_party.learning.objectives import LikelihoodObjective
+from labelveil.feature_party.learning.objectives import Objective
 from labelveil.feature_party.learning.target_encoding import TargetEncoding
 from labelveil.feature_party.model.encoding import Encoded, Encoder
 from labelveil.feature_party.model.network import Learned
@@ -27,10 +26,11 @@ class FoldedRows:
 
     encoder: Encoder
     inputs: Encoded
-    codes: NDArray[np.int64]  # (n,) privatized labels
+    codes: NDArray[np.int64]  # (n,) privatized labels, or of true ones their rows
     scores: Floats  # (n,) what each code says of its label, for the encoding of categories
     folds: Indices  # (K, v) rows of each fold; a row may be in none
     seed: int  # of the run
+    labels: Floats | None = None  # (n,) true ones, for the objective ``true``
 
     @cached_property
     def fold_of(self) -> Indices:
@@ -70,7 +70,7 @@ class FoldedRows:
     @torch.no_grad()
     def fit(
         self,
-        objective: LikelihoodObjective,
+        objective: Objective,
         learned: Learned,
         history: list[EpochRecord],
         outputs: Sequence[Floats],
@@ -89,7 +89,8 @@ class FoldedRows:
             losses.append(said.losses.numpy())
             estimates.append(said.estimates.numpy())
             predictions.append(said.points.numpy())
-            marginal += not_none(said.distributions).sum(dim=0).numpy()
+            if said.distributions is not None:
+                marginal += said.distributions.sum(dim=0).numpy()
         loss, points, told = (
             np.concatenate(each, dtype=np.float64) for each in (losses, predictions, estimates)
         )

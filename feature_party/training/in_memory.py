@@ -117,7 +117,10 @@ class InMemory:
         folds = plan.folds(0)[1][:: plan.group].numpy()
         codes = self.codes.astype(np.int64)
         scores = scores_of_codes(problem)[codes]
-        return FoldedRows(self.encoder, self.inputs, codes, scores, folds, settings.seed)
+        if self.labels is not None:
+            codes, scores = np.arange(self.labels.size), self.labels - self.labels.mean()
+        given = self.encoder, self.inputs, codes, scores, folds, settings.seed, self.labels
+        return FoldedRows(*given)
 
     def left_out(self, share: float) -> float:
         return share

@@ -8,13 +8,17 @@ from functools import cached_property
 
 from labelveil.common.errors import ConfigError
 from labelveil.feature_party.learning.derivatives import Derivatives, derivatives_of
-from labelveil.feature_party.learning.objectives import LikelihoodObjective, Objective
+from labelveil.feature_party.learning.objectives import (
+    LikelihoodObjective,
+    Objective,
+    PointObjective,
+)
 from labelveil.feature_party.model.network import EMBEDDING
 from labelveil.feature_party.training.fitting import EpochRecord
 from labelveil.feature_party.training.folds import FoldedRows
 from labelveil.feature_party.training.linear import Design, fit_linear
 from labelveil.feature_party.training.mixture import Candidate, ProgressCallback, Trained
-from labelveil.feature_party.training.trees import Fold, fit_trees, folds_of
+from labelveil.feature_party.training.trees import EXACT, LARGE, SMALL, Fold, fit_trees, folds_of
 
 MOST_LINEAR = 50_000
 """Rows up to which a linear model is tried unasked: many rows bear a richer one."""
@@ -26,7 +30,8 @@ class QuickLearners:
     """Linear models and boosted trees for those laws that a table serves, in seconds.
 
     ``learner`` is ``linear``, ``trees``, or ``auto`` for both; what is asked for says why it cannot
-    serve. ``objective`` finds a candidate's law. What only ``asks`` has small trees alone.
+    serve. ``objective`` finds a candidate's law. What only ``asks`` has small trees alone. Of true
+    labels trees alone learn.
     """
 
     def __init__(
@@ -38,7 +43,7 @@ class QuickLearners:
         asks: bool = False,
     ) -> None:
         self.learner, self.rows, self.on_epoch, self.asks = learner, rows, on_epoch, asks
-        self._objective = objective
+        self._found = objective
 
     def linear(self, laws: Sequence[Candidate]) -> list[Trained]:
         """Linear models; unasked only where rows are few.
@@ -90,9 +95,15 @@ class QuickLearners:
     def _folds(self) -> list[Fold]:
         return folds_of(self.rows)
 
+    def _objective(self, law: Candidate) -> Objective:
+        """A candidate's, which has the true labels if there are any."""
+        found, labels = self._found(law), self.rows.labels
+        if labels is None or not isinstance(found, PointObjective):
+            return found
+        return replace(found, decoded=labels)
+
     def _table(self, law: Candidate) -> Callable[[], Derivatives] | None:
-        objective = self._objective(law)
-        return derivatives_of(objective) if isinstance(objective, LikelihoodObjective) else None
+        return derivatives_of(self._objective(law))
 
     def _served(self, laws: Sequence[Candidate]) -> list[Candidate]:
         served = [law for law in laws if self._table(law) is not None]
@@ -111,9 +122,15 @@ class QuickLearners:
                 callback(str(candidate), record)
 
         objective, table = self._objective(law), self._table(law)
-        if table is None or not isinstance(objective, LikelihoodObjective):
+        if table is None:
             raise TypeError(f"no table serves {law}")
-        given = objective, table(), self.rows
         if learner == "trees":
-            return Trained(candidate, fit_trees(*given, self._folds, on_epoch, self.asks))
-        return Trained(candidate, fit_linear(*given, self._design, on_epoch))
+            sizes = [SMALL] if self.asks else [SMALL, LARGE]
+            if self.rows.labels is not None:
+                sizes = [EXACT]
+            fit = fit_trees(objective, table(), self.rows, self._folds, on_epoch, sizes)
+        elif isinstance(objective, LikelihoodObjective):
+            fit = fit_linear(objective, table(), self.rows, self._design, on_epoch)
+        else:
+            raise TypeError(f"no linear model serves {law}")
+        return Trained(candidate, fit)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from labelveil.common.arrays import Floats
 from labelveil.common.errors import ConfigError
 from labelveil.feature_party.learning.derivatives import Derivatives, row_blocks
-from labelveil.feature_party.learning.objectives import LikelihoodObjective
+from labelveil.feature_party.learning.objectives import Objective
 from labelveil.feature_party.model.trees import Trees, TreesShape
 from labelveil.feature_party.threads import at_once
 from labelveil.feature_party.training.fitting import EpochRecord, Fit
@@ -63,9 +63,13 @@ class _Size:
     leaves: int
     depth: int
     pull: float
+    pace: float = 1.0
+    """Of learning, as a share of that of the others."""
 
 
-_SMALL, _LARGE = _Size(12, 6, 30.0), _Size(24, 8, 5.0)
+SMALL, LARGE = _Size(12, 6, 30.0), _Size(24, 8, 5.0)
+EXACT = _Size(31, 12, 1.0, 0.4)
+"""Of true labels."""
 
 
 @cache
@@ -146,9 +150,9 @@ class _Booster:
             "num_class": table.outputs,
         }
         self.fold, self.table = fold, table
-        self.pace = np.ones(table.outputs)
+        self.pace = np.full(table.outputs, size.pace)
         if table.scale is not None:
-            self.pace[table.scale] = _SCALE_PACE
+            self.pace[table.scale] *= _SCALE_PACE
         # first derivatives and information: single precision, an output after another, as LightGBM
         # takes them
         rows = fold.codes.size
@@ -192,30 +196,29 @@ class _Booster:
 
 
 def fit_trees(
-    objective: LikelihoodObjective,
+    objective: Objective,
     table: Derivatives,
     rows: FoldedRows,
     folds: Sequence[Fold],
     on_epoch: Callable[[EpochRecord], None],
-    small_alone: bool,
+    sizes: Sequence[_Size],
 ) -> Fit:
     """Boost trees for a law, which has a table; one model leaves each fold of the rows out.
 
-    Small trees and, but for ``small_alone``, large ones where those explain codes out of fold
-    better. ``on_epoch`` is called every few rounds.
+    Trees of the first of ``sizes``, or of a later one where these explain codes out of fold better.
+    ``on_epoch`` is called every few rounds.
     """
 
     def boosted(size: _Size, rival: Sequence[float] = ()) -> _Boosted:
         boosters = [_Booster(fold, table, size) for fold in folds]
         return _Boosted.run(size, boosters, rival, on_epoch)
 
-    best = boosted(_SMALL)
-    if not small_alone:
-        large = boosted(_LARGE, best.least)
-        best = min(best, large, key=lambda boosted: boosted.least[-1])
+    best = boosted(sizes[0])
+    for size in sizes[1:]:
+        best = min(best, boosted(size, best.least), key=lambda boosted: boosted.least[-1])
     columns, cardinalities = rows.encoder.plain_inputs, rows.encoder.cardinalities
-    sizes = objective.outputs, best.size.depth
-    learned = as_tensors(best.models, columns, cardinalities, rows.encodings, *sizes)
+    largest = objective.outputs, best.size.depth
+    learned = as_tensors(best.models, columns, cardinalities, rows.encodings, *largest)
     return rows.fit(objective, learned, best.history, best.outputs)
 
 

@@ -232,7 +232,7 @@ class Settings(DataSettings):
         flag="--set-feature",
         metavar="SECTION.KEY=VALUE",
     )
-    nonprivate: bool = setting(True, "Also train the same network on the true labels, to compare.")
+    nonprivate: bool = setting(True, "Also train boosted trees on the true labels, to compare.")
     overwrite: bool = setting(False, "Replace an earlier run in the folder.", flag="--overwrite")
     _decision: str = PrivateAttr("")
 

@@ -348,7 +348,7 @@ def test_true_labels_of_events_that_no_sum_taught_score_a_model(
 
 
 @pytest.mark.slow
-def test_networks_learn_from_true_labels_of_the_same_events(
+def test_true_labels_of_the_same_events_are_learned_from(
     beside: tuple[SumStages, np.ndarray[Any, Any]], tmp_path: Path
 ) -> None:
     stages, labels = beside

@@ -6,25 +6,29 @@ import math
 import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import polars as pl
 import pytest
 import torch
+from polars.testing import assert_frame_equal
 
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError
 from labelveil.common.randomizers import build_randomizer
 from labelveil.common.randomizers.knots import interpolation
-from labelveil.feature_party.config.sections import FeaturePartyConfig
+from labelveil.feature_party.config.sections import FeaturePartyConfig, TrainingSection
 from labelveil.feature_party.evaluation.unseen import unseen
 from labelveil.feature_party.join.matches import MatchCounts
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.learning.support import Support
+from labelveil.feature_party.model.model import Model
 from labelveil.feature_party.model.network import Ensemble
 from labelveil.feature_party.threads import threads_for
 from labelveil.feature_party.training import run, trees
+from labelveil.feature_party.training.events import TrainingSetup
 from labelveil.feature_party.training.fitting import EpochRecord, Fit
 from labelveil.feature_party.training.in_memory import Prepared
 from labelveil.feature_party.training.mixture import MEAN, Candidate, Mixture, Stack, Trained
@@ -279,3 +283,15 @@ def test_what_is_behind_on_a_part_of_the_rows_is_not_trained_in_full(
         assert fit.marginal.sum() == pytest.approx(1)
         if isinstance(fit.learned, Ensemble) and fit.learned.shape.hidden:
             assert fit.learned.shape.members == 4
+
+
+def test_trees_learn_true_labels_of_numbers_and_categories(tmp_path: Path) -> None:
+    """Steps of two numbers, and what 300 categories add: nearly nothing is left, where a line and
+    all means of categories leave the most of it."""
+    data, means = interaction()
+    section = TrainingSection(learner="trees", objective="true", checkpoint=False)
+    model = run.train(data, TrainingSetup(section, true_labels=means))
+    assert unexplained(model, data, means) < 0.05
+    assert model.facts.heads.keys() == {"trees-true"}
+    model.save(tmp_path)
+    assert_frame_equal(Model.load(tmp_path).predict(data.table), model.predict(data.table))

@@ -21,7 +21,7 @@ from labelveil.feature_party.learning.law_table import LawTable
 from labelveil.feature_party.model.model import Model
 from labelveil.feature_party.model.several_labels import LabelModels
 from labelveil.feature_party.model.trees import Trees
-from labelveil.feature_party.training import trees
+from labelveil.feature_party.training import quick, trees
 from labelveil.feature_party.training.fitting import EpochRecord
 from labelveil.feature_party.training.folds import FoldedRows
 from tests.effort import one_in
@@ -63,15 +63,15 @@ def test_trees_are_exported(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", one_in(2, [trees._SMALL, trees._LARGE]))
+@pytest.mark.parametrize("size", one_in(2, [trees.SMALL, trees.LARGE]))
 @pytest.mark.parametrize("last", one_in(2, [trees.ROUNDS, 3]))
 def test_trees_as_tensors_are_those_of_lightgbm(
     monkeypatch: pytest.MonkeyPatch, last: int, size: trees._Size
 ) -> None:
     """Also of a fold that finds nothing to split any more, rounds before the others."""
     data, _ = interaction(1500)
-    monkeypatch.setattr(trees, "_SMALL", size)
-    monkeypatch.setattr(trees, "_LARGE", size)
+    monkeypatch.setattr(quick, "SMALL", size)
+    monkeypatch.setattr(quick, "LARGE", size)
     monkeypatch.setattr(trees, "ROUNDS", 40)
     made = []
 
@@ -112,14 +112,14 @@ def test_trees_as_tensors_are_those_of_lightgbm(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [trees._SMALL, trees._LARGE])
+@pytest.mark.parametrize("size", [trees.SMALL, trees.LARGE])
 def test_trees_are_as_large_as_codes_say(size: trees._Size) -> None:
     """Sums of bends, or 200 shops of which three numbers say which, and nothing of the others."""
     rng = np.random.default_rng(0)
     shop = rng.integers(200, size=ROWS)
     x = rng.uniform(-1, 1, size=(200, 3))[shop]
     bends, alone = 3 * np.abs(x).sum(axis=1), 4 * rng.normal(size=200)[shop]
-    means = 15 + (bends if size is trees._SMALL else alone)
+    means = 15 + (bends if size is trees.SMALL else alone)
     data = events(pl.DataFrame(x), means, 4.0)
     learned = fitted(data, learner="trees", head="gaussian").experts[0].learned
     assert isinstance(learned, Trees)
@@ -168,7 +168,7 @@ def test_trees_are_added_until_they_help_no_more_or_are_behind(
     monkeypatch.setattr(trees, "ROUNDS", 25)
     boosters: Any = [Given([loss + apart for loss in held]) for apart in (-0.5, 0.5)]
     records: list[EpochRecord] = []
-    found = trees._Boosted.run(trees._SMALL, boosters, rival, records.append)
+    found = trees._Boosted.run(trees.SMALL, boosters, rival, records.append)
     assert found.models == [f"{best} trees"] * 2
     assert [each.kept for each in boosters] == [best] * 2
     assert len(found.least) == rounds

@@ -18,7 +18,7 @@ metrics = pytest.importorskip("sklearn.metrics")
 
 from labelveil.feature_party.config.sections import TrainingSection  # noqa: E402
 from labelveil.feature_party.notebook.sources import problem_of  # noqa: E402
-from labelveil.feature_party.training import trees  # noqa: E402
+from labelveil.feature_party.training import quick, trees  # noqa: E402
 from labelveil.feature_party.training.events import TrainingSetup  # noqa: E402
 from labelveil.feature_party.training.in_memory import Prepared  # noqa: E402
 from labelveil.feature_party.training.run import train  # noqa: E402
@@ -83,13 +83,13 @@ def test_a_linear_model_is_logistic_regression(repeatable: None) -> None:
     assert found[3] > found[4] - 0.01
 
 
-@pytest.mark.parametrize("size", [trees._SMALL, trees._LARGE])
+@pytest.mark.parametrize("size", [trees.SMALL, trees.LARGE])
 def test_trees_doubt_a_logit_as_much_as_some_labels_say_of_it(
     monkeypatch: pytest.MonkeyPatch, repeatable: None, size: trees._Size
 ) -> None:
     """A true label tells of a logit a quarter at most; a pull of 30 would be that of 120 labels."""
-    for name in ("_SMALL", "_LARGE"):
-        monkeypatch.setattr(trees, name, size)
+    for name in ("SMALL", "LARGE"):
+        monkeypatch.setattr(quick, name, size)
     monkeypatch.setattr(trees, "ROUNDS", 1)
     side = np.arange(200) % 2
     private = lv.randomize_labels(side, lower=0, upper=1, epsilon=4)

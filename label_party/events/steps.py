@@ -349,7 +349,6 @@ def complete(
     pieces = [
         Piece(completed, index, stop - each.rows, stop)
         for index, (stop, each) in enumerate(zip(stops, tallies, strict=True))
-        if each.rows
     ]
     if max_records_per_user is not None:
         pieces, over = _limit_users(pieces, max_records_per_user, rules, buckets, work)

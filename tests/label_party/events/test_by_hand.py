@@ -272,7 +272,7 @@ def test_tallies_of_ranges_add_up() -> None:
     whole = one + other
     assert whole == other + one == Tally(110, 11, 22, 33, 44, 55, 6, (LabelTally(4, 6, -1.0, 5.0),))
     assert whole.labelled == 106
-    assert (Tally() + one).labels == one.labels
+    assert Tally() + one == one + Tally() == one
     told = whole.to_json()
     assert (told["unlabelled"], told["smallest"], told["rows"]) == (4, -1.0, 110)
     two = Tally(10, labels=(LabelTally(4), LabelTally(1)))

@@ -15,6 +15,8 @@ from labelveil.common.errors import DataError
 from labelveil.common.release.event_keys import hash_keys, read_secret, secret_check
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events import open as opening
+from labelveil.label_party.events.columns import Column
+from labelveil.label_party.events.epoch import rows_of_values
 from labelveil.label_party.events.open import open_events
 from labelveil.label_party.events.submitted import Populations, Submitted
 from labelveil.label_party.store.disk import clean, scratch
@@ -237,14 +239,20 @@ def test_csv_says_the_same_in_memory_and_on_disk(
     assert said in tallies[0]
 
 
+@pytest.mark.parametrize("behind", ["who", "day", "kind"])
 def test_csv_whose_labels_could_break_whose_row_it_is_is_refused_of_any_size(
-    party: Party, monkeypatch: pytest.MonkeyPatch
+    party: Party, behind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (party.folder / "labels.csv").write_text("key,label,who\na,1,u\n")
-    config = configured(party, "users", alone=True)
+    """Its strata, too, whether or not they are read."""
+    front = [name for name in ("key", "who", "day", "kind") if name != behind]
+    (party.folder / "labels.csv").write_text(",".join([*front, "label", behind]))
+    (party.folder / "kinds.txt").write_text("a\nb\n")
+    strata = {"strata__column": "kind", "strata__values": "kinds.txt", "randomizer__name": "auto"}
+    config = party.config(**BY_DAY, **strata)
+    config = config.model_copy(update={"data": config.data.model_copy(update={"population": None})})
+    refused = pytest.raises(DataError, match=f"could break its column '{behind}'; write key, ")
     for _ in of_a_size(monkeypatch):
-        with (
-            pytest.raises(DataError, match="could break its column 'who'; write key, who in front"),
-            open_events(config, quiet=True),
-        ):
+        with refused, open_events(config, quiet=True):
             pass
+    with refused:
+        rows_of_values(config, Column("kind", pl.Series(["a", "b"])))

@@ -22,6 +22,7 @@ from labelveil.label_party.events.tally import Duplicates
 from labelveil.label_party.events.tasks import Slice, SubmittedRows
 from labelveil.label_party.sources.anomalies import NOTHING, Anomaly, anomaly
 from labelveil.label_party.sources.tables import KEY, LABEL, PLACE, USER
+from labelveil.label_party.store.fingerprints import fingerprint_hashed
 
 SECRET = bytes(range(32))
 
@@ -199,14 +200,21 @@ def test_repeated_keys_are_counted_whatever_their_bytes(
         assert count_repeated(raw_keys(*drawn)) == rows - len(set(drawn))
 
 
-def test_a_submitted_population_keeps_its_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize("bucket_rows", [None, 1, 3, 4])
+def test_a_submitted_population_keeps_its_order(tmp_path: Path, bucket_rows: int | None) -> None:
+    """In memory, and on disk in ranges of some rows."""
     names = ["d", "nobody", "a", "c"]
     hashed = hash_keys(pl.Series(names), SECRET)
     (tmp_path / "keys").write_bytes(hashed)
     given = labels([("a", 1.0), ("b", 2.0), ("c", None), ("d", 4.0)])
-    done = complete(given, tmp_path / "keys", missing=-1.0)
+    work = None
+    if bucket_rows is not None:
+        work = Work(InProcess(), tmp_path, SECRET, Sizes(bucket_rows=bucket_rows))
+    done = complete(given, tmp_path / "keys", missing=-1.0, work=work)
     assert done.submitted
     assert keys_of(done) == hashed
+    known = fingerprint_hashed(raw_keys(hashed), bytes(32))
+    assert np.concatenate([*done.fingerprints(bytes(32))]).tolist() == sorted(known.tolist())
     assert labels_of(done) == [[4.0], [-1.0], [1.0], [-1.0]]
     assert (done.tally.rows, done.tally.labels[0].unlabelled, done.tally.left_out) == (4, 2, 1)
     by_file = complete(given, population(names), missing=-1.0)

@@ -9,7 +9,7 @@ import pytest
 
 from labelveil.common.errors import DataError
 from labelveil.label_party.events.submitted import CURRENT_FILE, LOCK_FILE, Populations, Submitted
-from labelveil.label_party.store.disk import StoreBusy
+from labelveil.label_party.store.disk import StoreBusy, StoreError
 from labelveil.label_party.store.release_store import Store
 
 
@@ -52,6 +52,19 @@ def test_what_counts_is_kept_and_all_that_it_replaced_is_removed(tmp_path: Path)
     assert populations.epochs("clicks") == []
     assert names(there.populations) == {"visits", ".uploads"}
     assert not names(there.populations / ".uploads")
+
+
+@pytest.mark.parametrize("pointer", [b"\xff", b"{", b"{}", b"[]", b"7", b'{"rows": 1, "more": 2}'])
+def test_a_pointer_that_names_no_population_is_told_in_one_line(
+    tmp_path: Path, pointer: bytes
+) -> None:
+    there = Store(tmp_path / "store")
+    there.create()
+    populations = Populations(there)
+    store(populations, "1", bytes(32))
+    (there.population("visits", "1") / CURRENT_FILE).write_bytes(pointer)
+    with pytest.raises(StoreError, match="cannot be read; restore it from a backup, or remove it"):
+        populations.current("visits", "1")
 
 
 def test_what_dead_processes_left_is_removed_but_where_a_living_one_works(tmp_path: Path) -> None:

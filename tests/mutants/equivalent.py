@@ -113,6 +113,11 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "between = np.resize((grid[:(1)] + grid[1:]) / 2, 1000)  # so that rounding is random, too",
     ): "other labels between points, of whose rounding about half is random",
     (
+        "labelveil/audit/certificate/rebuild.py",
+        "plan = plan.knowing(lambda group: np.asarray(public[group], dtype=np.float64))"
+        " → plan = plan.knowing(lambda group: np.asarray(public[group], ))",
+    ): "whole numbers, which are doubles once they are divided",
+    (
         "labelveil/commands/audit.py",
         "add_completion=False, → add_completion=True,",
     ): "only of the first of all commands is completion asked",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -67,6 +69,19 @@ def test_a_pointer_that_names_no_population_is_told_in_one_line(
         populations.current("visits", "1")
 
 
+def test_a_pointer_leads_nowhere_else(tmp_path: Path) -> None:
+    there = Store(tmp_path / "store")
+    there.create()
+    populations = Populations(there)
+    facts = store(populations, "1", bytes(32))
+    folder = there.population("visits", "1")
+    for name in ("../other", str(tmp_path / "other")):
+        (folder / f"{name}.keys").write_bytes(bytes(32))
+        pointer = json.dumps(asdict(replace(facts, sha256=name)))
+        (folder / CURRENT_FILE).write_text(pointer)
+        assert populations.current("visits", "1") is None
+
+
 def test_what_dead_processes_left_is_removed_but_where_a_living_one_works(tmp_path: Path) -> None:
     there = Store(tmp_path / "store")
     there.create()
@@ -75,6 +90,7 @@ def test_what_dead_processes_left_is_removed_but_where_a_living_one_works(tmp_pa
         facts = store(populations, epoch, bytes(range(32)), b"question")
     with pytest.raises(DataError, match="no population"), populations.in_use("visits", "3"):
         pass
+    assert not there.population("visits", "3").exists()
     with populations.exchanging("visits", "3"):  # the first list of an epoch never came
         pass
     folders = [there.population("visits", epoch) for epoch in "123"]

@@ -397,7 +397,7 @@ def mixtures(low: Words, high: Words, shares: Words) -> Words:
     whole += rest >> np.uint64(_SHARE_BITS)
     rest &= np.uint64((1 << _SHARE_BITS) - 1)
     # floors of cumulative sums: fractions carry over to the next weight, and none is lost
-    carried = np.cumsum(rest, axis=1, dtype=np.uint64) >> np.uint64(_SHARE_BITS)
+    carried = np.cumsum(rest, axis=1) >> np.uint64(_SHARE_BITS)
     whole += carried
     whole[:, 1:] -= carried[:, :-1]
     return whole

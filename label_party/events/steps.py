@@ -349,7 +349,6 @@ def complete(
     pieces = [
         Piece(completed, index, stop - each.rows, stop)
         for index, (stop, each) in enumerate(zip(stops, tallies, strict=True))
-        if each.rows
     ]
     if max_records_per_user is not None:
         pieces, over = _limit_users(pieces, max_records_per_user, rules, buckets, work)
@@ -365,7 +364,8 @@ def _exchange(
     Return where they went, and a tally of what is odd about them.
     """
 
-    listed: Sequence[Slice | SubmittedSlice] = ()
+    # that no row of it was found makes it no other population
+    listed: Sequence[Slice | SubmittedSlice] | None = None
     types: Mapping[str, str] = {}
     if sources.population is not None:
         listed, types = sources.population.slices, sources.population.types
@@ -375,8 +375,9 @@ def _exchange(
     slices = sources.labels.slices
     labels = work.exchange("labels", len(slices), buckets, sources.labels.types)
     tasks = [SendSlice(one, labels, index) for index, one in enumerate(slices)]
-    population = work.exchange("listed", len(listed), buckets, types) if listed else None
-    if population is not None:
+    population = None
+    if listed is not None:
+        population = work.exchange("listed", len(listed), buckets, types)
         tasks += [SendSlice(one, population, index) for index, one in enumerate(listed)]
     tally = Tally(odd=sources.labels.odd)
     if sources.population is not None:

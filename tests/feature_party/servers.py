@@ -32,7 +32,8 @@ class Behaviour:
     break_after: list[int] = field(default_factory=list)
     """Rows after which each fetch breaks, one entry a call; later calls go through."""
     withdrawn: tuple[tuple[str, bytes], ...] | None = None
-    """What a fetch that breaks ends with, if the release was withdrawn meanwhile."""
+    """What a fetch that breaks ends with, if the release was withdrawn meanwhile, and what is said
+    of yesterday's."""
     damage_row: int | None = None
     chunk_rows: int = 100
     refuse: grpc.StatusCode | None = None
@@ -123,6 +124,9 @@ class LabelsPartyDouble(
             context.abort(grpc.StatusCode.NOT_FOUND, "no such release")
         if request.data_set != "sales":
             context.abort(grpc.StatusCode.NOT_FOUND, f"no data set {request.data_set!r}")
+        if self.behaviour.withdrawn is not None and request.epoch == "yesterday":
+            context.set_trailing_metadata(self.behaviour.withdrawn)
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, "withdrawn: a mistake")
         self.behaviour.asked.append(request)
         manifest = self.behaviour.manifest or self.world.release.manifest_bytes
         return pb2.DescribeReleaseResponse(

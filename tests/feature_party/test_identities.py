@@ -26,6 +26,7 @@ from labelveil.feature_party.schema import Stated
 from labelveil.feature_party.training.in_memory import Prepared
 from tests.feature_party.learn import prepare, train
 from tests.feature_party.servers import Behaviour, client_settings, serving
+from tests.feature_party.two_labels import two_labels
 from tests.feature_party.worlds import SECRET, World
 
 
@@ -174,3 +175,15 @@ def test_the_epsilon_of_several_epochs_is_the_largest(
         privacy = manifest.privacy.model_copy(update={"requested_epsilon": epsilon})
         epochs.append(manifest.model_copy(update={"privacy": privacy}))
     assert release_metrics(epochs, "amount")["epsilon"] == 3.0
+
+
+def test_what_a_release_states_of_a_label_is_of_that_one() -> None:
+    manifest = two_labels(100, "separate")[0].manifest
+    amount = next(one for one in manifest.labels if one.name == "amount")
+    other = amount.model_copy(update={"loss": "poisson"})
+    labels = [one if one.name != "amount" else other for one in manifest.labels]
+    manifest = manifest.model_copy(update={"labels": labels})
+    for name, loss in (("returned", "squared"), ("amount", "poisson")):
+        (channel,) = (one.channel for one in manifest.randomizers if one.labels == [name])
+        facts = release_metrics([manifest], name)
+        assert (facts["loss"], facts["outputs"]) == (loss, len(channel["outputs"]))

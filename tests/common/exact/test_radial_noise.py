@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from decimal import Context, Decimal
 from fractions import Fraction
+from itertools import product
 from typing import Any, cast
 
 import numpy as np
@@ -184,6 +186,27 @@ def test_impossible_inputs_are_refused(centre: list[Any], scale: Fraction) -> No
         radial_laplace(np.array(centre), scale, 0, seeded_entropy(0).source("radial"))
     with pytest.raises(ValueError, match="must be"):
         gaussian_vector(np.array(centre), scale, 0, seeded_entropy(0).source("gaussian"))
+
+
+@pytest.mark.parametrize("digits", [2, 3, 7])
+def test_bounds_of_few_digits_are_outwards(digits: int) -> None:
+    arithmetic, exact = _Outwards(digits), Context(prec=60)
+
+    def holds(found: tuple[Decimal, Decimal], *ends: Decimal) -> None:
+        assert found[0] <= min(ends)
+        assert max(ends) <= found[1]
+
+    for n, m in product(range(1, 12), repeat=2):
+        low, high = sorted([Fraction(n, 13), Fraction(m, 13)])
+        a, b = (
+            exact.divide(Decimal(end.numerator), Decimal(end.denominator)) for end in (low, high)
+        )
+        holds(arithmetic.ratio(low, high), a, b)
+        holds(arithmetic.minus_log(low, high), -exact.ln(a), -exact.ln(b))
+        holds(arithmetic.root((a, b)), exact.sqrt(a), exact.sqrt(b))
+        holds(arithmetic.times((a, b), (b, b)), exact.multiply(a, b), exact.multiply(b, b))
+        holds(arithmetic.over((a, b), (a, b)), exact.divide(a, b), exact.divide(b, a))
+        holds(arithmetic.total([(a, b)] * 3), exact.multiply(3, a), exact.multiply(3, b))
 
 
 def test_bounds_hold_all_that_the_digits_so_far_leave_and_no_more() -> None:

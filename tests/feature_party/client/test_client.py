@@ -58,16 +58,21 @@ def test_a_fetch_leaves_the_release(world: World, files: CertificateFiles, tmp_p
     assert not (tmp_path / PARTIAL).exists()
 
 
-def test_a_fetch_says_which_release_it_replaces(
-    world: World, files: CertificateFiles, tmp_path: Path
+WITHDRAWN = ErrorDetails("withdrawn").trailers(9, "withdrawn: a mistake")
+
+
+@pytest.mark.parametrize("withdrawn", [None, "a mistake"])
+def test_a_fetch_says_which_release_it_replaces_and_whether_that_was_withdrawn(
+    world: World, files: CertificateFiles, tmp_path: Path, withdrawn: str | None
 ) -> None:
     manifest = world.release.manifest.model_copy(update={"epoch": "yesterday"})
     write_release(tmp_path, manifest.to_bytes(), world.keys, world.codes)
-    with serving(world, Behaviour(), files) as address:
+    behaviour = Behaviour(withdrawn=WITHDRAWN if withdrawn else None)
+    with serving(world, behaviour, files) as address:
         client = ReleaseClient(client_settings(address, files), QUICK)
-        assert client.fetch(tmp_path).replaced == ("sales", "yesterday")
-        assert client.fetch(tmp_path).replaced is None  # the same one again
-        assert client.fetch(tmp_path / "empty").replaced is None
+        found = [client.fetch(folder) for folder in (tmp_path, tmp_path, tmp_path / "empty")]
+    assert [each.replaced for each in found] == [("sales", "yesterday"), None, None]
+    assert [each.withdrawn for each in found] == [withdrawn, None, None]
 
 
 def test_broken_streams_are_resumed(world: World, files: CertificateFiles, tmp_path: Path) -> None:
@@ -83,8 +88,7 @@ def test_broken_streams_are_resumed(world: World, files: CertificateFiles, tmp_p
 def test_a_release_that_is_withdrawn_meanwhile_leaves_no_row(
     world: World, files: CertificateFiles, tmp_path: Path
 ) -> None:
-    withdrawn = ErrorDetails("withdrawn").trailers(9, "withdrawn: a mistake")
-    behaviour = Behaviour(break_after=[400], withdrawn=withdrawn)
+    behaviour = Behaviour(break_after=[400], withdrawn=WITHDRAWN)
     assert isinstance(fetch_error(world, files, tmp_path, behaviour), Withdrawn)
     assert behaviour.started_at == [0]
     assert not any(tmp_path.iterdir())

@@ -5,12 +5,13 @@ from __future__ import annotations
 import datetime
 import os
 import socket
+import socketserver
 import ssl
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from labelveil.common.security.pilot_certificates import (
     issue,
     make_authority,
 )
+from labelveil.feature_party.client import channel
 from labelveil.feature_party.client.release_client import ReleaseClient, RetryPolicy
 from tests.common.security.keys import write_key
 from tests.common.security.odd_keys import UNUSABLE, issue_for
@@ -235,6 +237,48 @@ def _counted(
             ReleaseClient(settings, policy).fetch(directory)
     assert policy.retries == retries, str(caught.value)
     return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("answers", "refused", "unasked"),
+    [
+        ([b"", b""], True, []),
+        ([b"", b"?"], False, []),
+        ([b"?", b""], False, [b""]),
+        ([None, b""], False, [b""]),
+    ],
+)
+def test_who_hangs_up_twice_after_the_handshake_refuses_us(
+    files: CertificateFiles,
+    answers: list[bytes | None],
+    refused: bool,
+    unasked: list[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And not who answers, or says nothing for long (None)."""
+    monkeypatch.setattr(channel, "_DIAGNOSIS_SECONDS", 1.0)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.label_party_certificate, files.label_party_key)
+    context.load_verify_locations(files.authority)
+    context.verify_mode = ssl.CERT_REQUIRED
+    left = iter(answers)
+
+    class Answering(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError), context.wrap_socket(self.request, server_side=True) as secured:
+                assert secured.recv(99).startswith(b"PRI * HTTP/2.0")
+                if (answer := next(left)) is None:
+                    secured.recv(1)  # until the client leaves
+                else:
+                    secured.sendall(answer)
+
+    with socketserver.ThreadingTCPServer(("localhost", 0), Answering) as server:
+        threading.Thread(target=server.serve_forever).start()
+        settings = client_settings(f"localhost:{server.server_address[1]}", files)
+        found = channel.hangs_up(settings)
+        server.shutdown()
+    assert (found, [*left]) == (refused, unasked)
+    assert not channel.hangs_up(settings)  # nobody is there
 
 
 def test_an_expired_certificate_is_told_before_anything_is_sent(

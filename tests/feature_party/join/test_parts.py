@@ -151,7 +151,8 @@ def matching(
 
 def test_codes_go_back_to_the_slices_of_their_rows(tmp_path: Path) -> None:
     ours = {7: 25, 3: 0, 9: 12, 4: 9}
-    repeated, matched = matching(tmp_path, ours, [{9: 1, 3: 2, 8: 0}, {7: 0, 3: 1}], (0, 3))
+    theirs: list[dict[int, int]] = [{9: 1, 3: 2, 8: 0}, {}, {7: 0, 3: 1}]  # one has none of them
+    repeated, matched = matching(tmp_path, ours, theirs, (0, 2, 3))
     assert repeated == 0
     found = [
         sorted(zip(part["row"].tolist(), part["code"].tolist(), strict=True))

@@ -167,6 +167,8 @@ def test_shards_hold_every_training_row_once_with_its_code(world: World, tmp_pat
     assert np.array_equal(memory.trained(100, 900), data.trained(100, 900))
     assert data.held_out()[0].equals(memory.held_out()[0])
     assert np.array_equal(data.held_out()[1], memory.held_out()[1])
+    assert data.keys().equals(memory.keys())
+    assert np.array_equal(data.all_codes(), memory.all_codes())
     manifest = json.loads((tmp_path / "shards" / shards.ENCODED_MANIFEST).read_text())
     found = Shards.open(tmp_path / "shards", manifest["content"])
     assert found is not None

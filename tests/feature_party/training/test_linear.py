@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import polars as pl
@@ -86,6 +88,30 @@ def test_a_linear_model_serves_few_events_with_many_columns(tmp_path: Path) -> N
     model.save(tmp_path)
     table = data.table.head(50)
     assert Model.load(tmp_path).predict(table).equals(model.predict(table))
+
+
+@pytest.mark.parametrize("words", [0, 2])
+def test_products_are_those_of_the_centred_inputs_of_each_fold(words: int) -> None:
+    rng = np.random.default_rng(2)
+    numbers, encodings = rng.normal(1, 1, (9, 3)), rng.normal(2, 1, (2, 9, words))
+    fold_of = np.arange(9) % 3  # the third is left out by no model
+    rows: Any = MagicMock(folds=[None, None], encoded=lambda fold: encodings[fold], fold_of=fold_of)
+    rows.inputs.__len__.return_value = 9
+    rows.inputs.numeric = numbers.astype(np.float32)
+    rows.encoder.configure_mock(categorical=["c"] * words, cardinalities=[5] * words)
+    design = linear.Design(rows)
+    slopes, gradients = rng.normal(size=(2, 3 + words, 2)), rng.normal(size=(2, 9, 2))
+    outputs, pulls = design.outputs(slopes), design.pulls(gradients)
+    for fold in range(2):
+        inputs, kept = np.hstack([numbers, encodings[fold]]), fold_of != fold
+        inputs -= inputs[kept].mean(axis=0)
+        squares = design.vectors[fold] * design.values[fold] @ design.vectors[fold].T
+        for found, expected in (
+            (outputs[fold], inputs @ slopes[fold]),
+            (pulls[fold], inputs.T @ gradients[fold]),
+            (squares, inputs[kept].T @ inputs[kept]),
+        ):
+            np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from labelveil.common.signals import Stop
 from labelveil.label_party.store.ledger import Ledger
 from tests.effort import one_in
 from tests.label_party.conftest import Party
@@ -170,6 +171,27 @@ def test_a_watch_whose_output_ends_says_what_was_charged_and_not_shown(party: Pa
     (told,) = (line for line in said.splitlines() if line.startswith("charged"))
     assert "epoch 'd1'" in told
     assert [charge["epoch"] for charge in charges(party)] == ["d1"]
+
+
+def test_a_watch_looks_until_it_is_asked_to_end(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float | None] = []
+
+    def wait(stop: Stop, seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 2:
+            stop.set()
+
+    monkeypatch.setattr(Stop, "wait", wait)
+    epochs = {"data__labels": "labels-{epoch}.csv", "privacy__epochs": "disjoint"}
+    epochs["data__population"] = "population-{epoch}.csv"
+    for name in ("labels", "population"):
+        (party.folder / f"{name}.csv").rename(party.folder / f"{name}-d1.csv")
+    done = party.run("watch", "--interval=7", *party.arguments(**epochs))
+    assert (done.code, waits) == (0, [7.0, 7.0])
+    assert "looking for new epochs every 7 s" in done.err
+    assert done.out.count("d1: 200 events") == 1
 
 
 def test_labels_that_add_up_to_infinity_are_no_reason_to_end_after_a_charge(party: Party) -> None:

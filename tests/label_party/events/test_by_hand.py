@@ -22,6 +22,7 @@ from labelveil.common.errors import DataError
 from labelveil.common.randomizers.cells import Cells, Group
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message.strata import Strata
+from labelveil.common.release.manifest import block_digest
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events import row_ranges
 from labelveil.label_party.events.columns import (
@@ -272,7 +273,7 @@ def test_tallies_of_ranges_add_up() -> None:
     whole = one + other
     assert whole == other + one == Tally(110, 11, 22, 33, 44, 55, 6, (LabelTally(4, 6, -1.0, 5.0),))
     assert whole.labelled == 106
-    assert (Tally() + one).labels == one.labels
+    assert Tally() + one == one + Tally() == one
     told = whole.to_json()
     assert (told["unlabelled"], told["smallest"], told["rows"]) == (4, -1.0, 110)
     two = Tally(10, labels=(LabelTally(4), LabelTally(1)))
@@ -402,3 +403,38 @@ def test_every_event_of_a_range_is_counted_once_where_its_codes_will_say(
     np.add.at(expected, (of, cells), 1)
     assert first.tolist() == expected.tolist()
     assert second.sum(axis=1).tolist() == [3, 3, 2]
+
+
+@pytest.mark.parametrize("submitted", [False, True])
+@pytest.mark.parametrize("at_once", [None, 1, 9, 100])
+def test_a_range_is_written_block_by_block_each_with_its_digest(
+    submitted: bool, at_once: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of strata (``at_once`` rows, in whole blocks) a code says which, and the row that it is."""
+    monkeypatch.setattr(row_ranges, "_STRATA_ROWS", at_once or 100)
+    of, start, block = np.arange(11) % 3, 72, 4
+    strata = None if at_once is None else Strata(("a", "b", "c"), (4, 4, 3), np.arange(3))
+
+    def randomize(labels: Any, own: Any, entropy: Any, first: int) -> Any:
+        own = 0 if own is None else own
+        return (labels[:, 0] + 20 * own + 61 * (first + np.arange(len(labels)))).astype(np.uint16)
+
+    rows: Any = SimpleNamespace(
+        start=start,
+        labels=lambda: np.arange(11.0)[:, None],
+        keys=lambda: keys_of(range(11)),
+        strata=lambda strata: of if strata else None,
+    )
+    books: Any = SimpleNamespace(randomize=randomize, code_bytes=2)
+    files = tmp_path / "keys", tmp_path / "codes"
+    secrets: Any = SimpleNamespace(entropy=lambda: None)
+    digests = row_ranges.Randomize(rows, books, block, submitted, strata, *files).run(secrets)
+    keys = b"" if submitted else b"".join(map(key, range(11)))
+    codes = b"".join(
+        (n + 20 * (n % 3 if strata else 0) + 61 * (start + n)).to_bytes(2, "little")
+        for n in range(11)
+    )
+    assert [path.read_bytes() for path in files] == [keys, codes]
+    assert digests == [
+        block_digest(keys[16 * a : 16 * a + 64], codes[2 * a : 2 * a + 8]) for a in (0, 4, 8)
+    ]

@@ -22,6 +22,7 @@ from labelveil.label_party.events.tally import Duplicates
 from labelveil.label_party.events.tasks import Slice, SubmittedRows
 from labelveil.label_party.sources.anomalies import NOTHING, Anomaly, anomaly
 from labelveil.label_party.sources.tables import KEY, LABEL, PLACE, USER
+from labelveil.label_party.store.fingerprints import fingerprint_hashed
 
 SECRET = bytes(range(32))
 
@@ -79,13 +80,6 @@ def by_key(completed: Events, keys: list[str]) -> dict[str, float]:
     return dict(zip(rows, completed.labels(0).tolist(), strict=True))
 
 
-def test_every_event_gets_one_label() -> None:
-    given = labels([("a", 1.0), ("c", None), ("stranger", 9.0)])
-    done = complete(given, population(["a", "b", "c"]), missing=-1.0)
-    assert by_key(done, ["a", "b", "c"]) == {"a": 1.0, "b": -1.0, "c": -1.0}
-    assert (done.tally.rows, done.tally.labels[0].unlabelled, done.tally.left_out) == (3, 2, 1)
-
-
 def test_rows_are_ordered_by_hashed_key_whatever_the_labels_and_the_files_say() -> None:
     keys = [f"k{i}" for i in range(300)]
     generator = random.Random(5)
@@ -113,25 +107,10 @@ def test_several_rows_become_one_label_by_the_rule(rule: Any, value: float) -> N
         assert [str(one) for one in done.tally.odd] == odd
 
 
-def test_duplicates_outside_the_population_do_not_matter() -> None:
-    given = labels([("a", 2.0), ("x", 5.0), ("x", 6.0)])
-    done = complete(given, population(["a"]), missing=0.0)
-    assert done.tally.left_out == 1
-
-
-def test_a_population_with_repeated_or_no_events_is_refused() -> None:
+def test_a_population_with_repeated_events_is_refused() -> None:
     for names, said in (("aa", "1 row of the population repeats"), ("abaab", "3 rows .* repeat")):
         with pytest.raises(DataError, match=f"^{said} a key"):
             complete(labels([("a", 2.0)]), population([*names]), missing=0.0)
-    with pytest.raises(DataError, match="no events"):
-        complete(labels([("a", 2.0)]), population([]), missing=0.0)
-    with pytest.raises(DataError, match="no events"):
-        complete(labels([]), None, missing=0.0)
-
-
-def test_labels_without_any_event_give_all_missing() -> None:
-    done = complete(labels([]), population(["a", "b"]), missing=4.0)
-    assert labels_of(done) == [[4.0], [4.0]]
 
 
 def test_events_beyond_a_users_limit_lose_their_labels_in_an_order_that_ignores_them(
@@ -199,14 +178,21 @@ def test_repeated_keys_are_counted_whatever_their_bytes(
         assert count_repeated(raw_keys(*drawn)) == rows - len(set(drawn))
 
 
-def test_a_submitted_population_keeps_its_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize("bucket_rows", [None, 1, 3, 4])
+def test_a_submitted_population_keeps_its_order(tmp_path: Path, bucket_rows: int | None) -> None:
+    """In memory, and on disk in ranges of some rows."""
     names = ["d", "nobody", "a", "c"]
     hashed = hash_keys(pl.Series(names), SECRET)
     (tmp_path / "keys").write_bytes(hashed)
     given = labels([("a", 1.0), ("b", 2.0), ("c", None), ("d", 4.0)])
-    done = complete(given, tmp_path / "keys", missing=-1.0)
+    work = None
+    if bucket_rows is not None:
+        work = Work(InProcess(), tmp_path, SECRET, Sizes(bucket_rows=bucket_rows))
+    done = complete(given, tmp_path / "keys", missing=-1.0, work=work)
     assert done.submitted
     assert keys_of(done) == hashed
+    known = fingerprint_hashed(raw_keys(hashed), bytes(32))
+    assert np.concatenate([*done.fingerprints(bytes(32))]).tolist() == sorted(known.tolist())
     assert labels_of(done) == [[4.0], [-1.0], [1.0], [-1.0]]
     assert (done.tally.rows, done.tally.labels[0].unlabelled, done.tally.left_out) == (4, 2, 1)
     by_file = complete(given, population(names), missing=-1.0)
@@ -243,10 +229,10 @@ def test_what_is_odd_about_either_source_is_counted_whole() -> None:
 def test_keys_are_hashed_slice_by_slice_each_to_its_own_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    keys, secret = pl.Series([*map(str, range(23)), None, "last"]), bytes(range(32))
+    keys, secret = pl.Series([*map(str, range(43)), None, "last"]), bytes(range(32))
     each = [
         NOBODY if key is None else hash_keys(pl.Series([key]), secret).rstrip(b"\0") for key in keys
     ]  # NumPy leaves zeros at the end out
-    for rows in (1, 7, 23, 24, 1 << 16):
+    for rows in (1, 7, 43, 44, 1 << 16):
         monkeypatch.setattr(completion, "_SLICE", rows)
         assert completion.hash_column(keys, secret).tolist() == each

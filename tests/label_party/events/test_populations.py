@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
 from labelveil.common.errors import DataError
 from labelveil.label_party.events.submitted import CURRENT_FILE, LOCK_FILE, Populations, Submitted
-from labelveil.label_party.store.disk import StoreBusy
+from labelveil.label_party.store.disk import StoreBusy, StoreError
 from labelveil.label_party.store.release_store import Store
 
 
@@ -54,6 +56,32 @@ def test_what_counts_is_kept_and_all_that_it_replaced_is_removed(tmp_path: Path)
     assert not names(there.populations / ".uploads")
 
 
+@pytest.mark.parametrize("pointer", [b"\xff", b"{", b"{}", b"[]", b"7", b'{"rows": 1, "more": 2}'])
+def test_a_pointer_that_names_no_population_is_told_in_one_line(
+    tmp_path: Path, pointer: bytes
+) -> None:
+    there = Store(tmp_path / "store")
+    there.create()
+    populations = Populations(there)
+    store(populations, "1", bytes(32))
+    (there.population("visits", "1") / CURRENT_FILE).write_bytes(pointer)
+    with pytest.raises(StoreError, match="cannot be read; restore it from a backup, or remove it"):
+        populations.current("visits", "1")
+
+
+def test_a_pointer_leads_nowhere_else(tmp_path: Path) -> None:
+    there = Store(tmp_path / "store")
+    there.create()
+    populations = Populations(there)
+    facts = store(populations, "1", bytes(32))
+    folder = there.population("visits", "1")
+    for name in ("../other", str(tmp_path / "other")):
+        (folder / f"{name}.keys").write_bytes(bytes(32))
+        pointer = json.dumps(asdict(replace(facts, sha256=name)))
+        (folder / CURRENT_FILE).write_text(pointer)
+        assert populations.current("visits", "1") is None
+
+
 def test_what_dead_processes_left_is_removed_but_where_a_living_one_works(tmp_path: Path) -> None:
     there = Store(tmp_path / "store")
     there.create()
@@ -62,6 +90,7 @@ def test_what_dead_processes_left_is_removed_but_where_a_living_one_works(tmp_pa
         facts = store(populations, epoch, bytes(range(32)), b"question")
     with pytest.raises(DataError, match="no population"), populations.in_use("visits", "3"):
         pass
+    assert not there.population("visits", "3").exists()
     with populations.exchanging("visits", "3"):  # the first list of an epoch never came
         pass
     folders = [there.population("visits", epoch) for epoch in "123"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ import polars as pl
 import pytest
 
 from labelveil.common.engine.shuffle import KEY_TYPE
+from labelveil.common.errors import DataError
 from labelveil.common.release.event_keys import hash_keys, read_secret, secret_check
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events import open as opening
+from labelveil.label_party.events.columns import Column
+from labelveil.label_party.events.epoch import rows_of_values
 from labelveil.label_party.events.open import open_events
 from labelveil.label_party.events.submitted import Populations, Submitted
 from labelveil.label_party.store.disk import clean, scratch
@@ -137,6 +141,38 @@ def test_fingerprints_are_of_events_and_of_the_users_of_their_first_rows(
     assert found.tolist() == sorted(expected)
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("memory", [True, False])
+def test_a_source_without_a_row_is_what_it_is(
+    party: Party, memory: bool, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No labels are all missing; no population is none, and not the labels' own keys."""
+    if not memory:
+        for bound in ("_IN_MEMORY_ROWS", "_CSV_IN_MEMORY_BYTES"):
+            monkeypatch.setattr(opening, bound, -1)
+
+    def emptied(name: str) -> None:
+        rows = pl.read_csv(party.folder / name).clear()
+        getattr(rows, f"write_{kind}")(party.folder / name)
+
+    labels = (party.folder / "labels.csv").read_bytes()
+    emptied("labels.csv")
+    with open_events(party.config(), quiet=True) as events:
+        assert (events.in_memory, events.rows, {*events.labels(0)}) == (memory, EVENTS, {0.0})
+    with (
+        pytest.raises(DataError, match="the population has no events"),
+        open_events(configured(party, "labels alone"), quiet=True),
+    ):
+        pass
+    (party.folder / "labels.csv").write_bytes(labels)
+    emptied("population.csv")
+    with (
+        pytest.raises(DataError, match="the population has no events"),
+        open_events(party.config(), quiet=True),
+    ):
+        pass
+
+
 @pytest.mark.parametrize("there", [False, True])
 def test_a_store_is_left_as_it_was(
     party: Party, monkeypatch: pytest.MonkeyPatch, there: bool
@@ -152,15 +188,71 @@ def test_a_store_is_left_as_it_was(
     assert party.store.exists() is there
 
 
-def test_odd_lines_are_told_of_alike_in_memory_and_on_disk(
-    party: Party, monkeypatch: pytest.MonkeyPatch
+BY_DAY = {"data__date": "day", "data__epoch": "2024-05-01"} | SOURCES["users"]
+CSV: dict[str, tuple[dict[str, Any], str, str, dict[str, float], str]] = {
+    "each in a dialect of its own": (
+        {"data__labels_separator": ";", "data__labels_encoding": "cp1252"}
+        | {"data__labels_decimal": ",", "data__population_separator": "|"},
+        'key;label;note\né;1,5;x\nb;"2,25";"a;b"\nc;3,0;and;more\nd;"4\n',
+        'note|key\n"a|b"|é\nx|b\nx|c\nx|d\nx|e\n',
+        {"é": 1.5, "b": 2.25, "c": 0.0, "d": 0.0, "e": 0.0},
+        "more or fewer cells than the header', count=1, places=(4,)",
+    ),
+    "days and users in front": (
+        BY_DAY,
+        'who,key,day,label\nu,a,2024-05-01,"1\n"v",b,2024-05-01,2\nw,c,2024-05-02,3\n',
+        "",
+        {"a": 0.0, "b": 2.0},
+        "quotes that do not balance', count=1, places=(2,)",
+    ),
+}
+
+
+def of_a_size(monkeypatch: pytest.MonkeyPatch) -> Iterator[bool]:
+    for memory in (True, False):
+        monkeypatch.setattr(opening, "_CSV_IN_MEMORY_BYTES", memory << 24)
+        yield memory
+
+
+@pytest.mark.parametrize("written", CSV)
+def test_csv_says_the_same_in_memory_and_on_disk(
+    party: Party, written: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with (party.folder / "labels.csv").open("ab") as file:
-        file.write(b'event-1,2,and more,cells\nevent-2\n"event-3,4\n\xff\xfe,7\n')
-    found = []
-    for most in (1 << 24, 0):
-        monkeypatch.setattr(opening, "_CSV_IN_MEMORY_BYTES", most)
-        with open_events(configured(party, "population"), quiet=True) as events:
-            found.append(str(events.tally.odd))
-    assert found[0] == found[1]
-    assert "more or fewer cells than the header', count=2" in found[0]
+    settings, labels, population, expected, said = CSV[written]
+    (party.folder / "labels.csv").write_text(labels, settings.get("data__labels_encoding"))
+    (party.folder / "population.csv").write_text(population, "utf-8")
+    data = {} if population else {"population": None}
+    config = party.config(**settings)
+    config = config.model_copy(update={"data": config.data.model_copy(update=data)})
+    secret = read_secret(party.folder / "join.key")
+    tallies = []
+    for memory in of_a_size(monkeypatch):
+        with open_events(config, quiet=True) as events:
+            assert events.in_memory is memory
+            ((keys, found),) = events.keys_and_labels()
+            tallies.append(str(events.tally))
+        assert dict(zip(keys.tolist(), found[:, 0].tolist(), strict=True)) == {
+            hash_keys(pl.Series([key]), secret).rstrip(b"\0"): label
+            for key, label in expected.items()
+        }
+    assert tallies[0] == tallies[1]
+    assert said in tallies[0]
+
+
+@pytest.mark.parametrize("behind", ["who", "day", "kind"])
+def test_csv_whose_labels_could_break_whose_row_it_is_is_refused_of_any_size(
+    party: Party, behind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its strata, too, whether or not they are read."""
+    front = [name for name in ("key", "who", "day", "kind") if name != behind]
+    (party.folder / "labels.csv").write_text(",".join([*front, "label", behind]))
+    (party.folder / "kinds.txt").write_text("a\nb\n")
+    strata = {"strata__column": "kind", "strata__values": "kinds.txt", "randomizer__name": "auto"}
+    config = party.config(**BY_DAY, **strata)
+    config = config.model_copy(update={"data": config.data.model_copy(update={"population": None})})
+    refused = pytest.raises(DataError, match=f"could break its column '{behind}'; write key, ")
+    for _ in of_a_size(monkeypatch):
+        with refused, open_events(config, quiet=True):
+            pass
+    with refused:
+        rows_of_values(config, Column("kind", pl.Series(["a", "b"])))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
 
 from labelveil.commands.cli import main
 from labelveil.common.errors import ConfigError
+from labelveil.simulation import demo_data
 from labelveil.simulation.demo_data import EXAMPLES, KEY, write_demo_data
 from tests.commands import RunCommand
 
@@ -35,6 +37,16 @@ def test_fewer_events_are_drawn_the_same_each_time(tmp_path: Path) -> None:
     _, again = write_demo_data(EXAMPLES["diamonds"], tmp_path / "b", 1000)
     assert pl.read_csv(labels).height == 1000
     assert first.read_bytes() == again.read_bytes()
+
+
+def test_a_library_may_lie_in_a_folder_of_any_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder := tmp_path / "of[3]*").mkdir()
+    (folder / "diamonds.csv").write_text("price\n7\n")
+    found = SimpleNamespace(locate_file=lambda name: folder / Path(name).name)
+    monkeypatch.setattr(demo_data, "distribution", lambda name: found)
+    assert EXAMPLES["diamonds"].read()["price"].to_list() == [7]
 
 
 def test_what_is_missing_is_named(tmp_path: Path, run_command: RunCommand) -> None:

@@ -29,6 +29,10 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "    signal.signal(signal.SIGTERM, lambda *_: print('no', flush=True))\n"
         "    print('deaf', flush=True)\n"
         "    while True: signal.pause()\n"
+        "if what == 'serve':\n"
+        "    open('.port', 'w').write('12345')\n"
+        "    import os; os.rename('.port', 'port')\n"
+        "    signal.pause()\n"
         "if what == 'wait': print('told' if sys.stdin.readline() else 'left alone')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
@@ -99,10 +103,16 @@ def test_who_waits_goes_on_when_told(module: str, tmp_path: Path) -> None:
     assert "must be > 0" in str(party.failure())
 
 
-@pytest.mark.slow
-def test_a_server_that_ends_at_once_is_a_failure(tmp_path: Path) -> None:
+def test_a_server_is_there_once_it_has_said_its_port(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "LABEL_PROGRAM", module)
+    given = tmp_path, tmp_path / "log", tmp_path / "port"
+    with serving(["serve"], *given) as port:
+        assert port == 12345
+    given[2].unlink()
     with (
-        pytest.raises(StageFailed, match="label-party serve"),
-        serving(["serve", "--no-such-option"], tmp_path, tmp_path / "log", tmp_path / "port"),
+        pytest.raises(StageFailed, match="pretend refuse: epsilon=-1 must be > 0"),
+        serving(["refuse"], *given),
     ):
         raise AssertionError("nothing serves")

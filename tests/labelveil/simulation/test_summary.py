@@ -93,7 +93,10 @@ def test_each_of_several_labels_stands_under_its_name() -> None:
     text = _text(labels=[METRICS | {"name": "amount"}, METRICS | {"name": "returned"}])
     first, _, second = text.partition("returned")
     assert first.count("17.61") == second.count("17.61") == 1
-    assert "amount" in first
+    lines = text.splitlines()
+    for name in ("amount", "returned"):
+        (at,) = (place for place, line in enumerate(lines) if name in line)
+        assert lines[at - 1].startswith("├")
 
 
 def test_sums_have_a_row_instead_of_a_randomizer() -> None:

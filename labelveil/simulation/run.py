@@ -78,7 +78,7 @@ def run_simulation(settings: Settings, reference: Callable[[], Path] | None = No
 
     The features party trains without any true label. Only then is its error estimated, and the same
     model scored with the true labels of the events that it was not trained on. ``reference`` trains
-    on true labels in another way than by the same network, and returns the file with ``test_mse``
+    on true labels in another way than by boosted trees, and returns the file with ``test_mse``
     and ``test_mae``. ``LabelveilError`` if something cannot work, or a party fails; its own error
     line is the message. No process is left running.
     """

@@ -8,7 +8,9 @@ E[u | y] − y, is taken off as the law has it: the group's mean is that of its 
 Decoders that are right whatever the labels are have noise of several times the labels' range. The u
 here have the least ``E b(y)² + E u² / (n κ²)``, as κ times the root of E_q b² is what the law's
 word may err by, one standard error. As much more counts as the mean is off from one without bias
-beyond the latter's own error, and where that is too much for chance the latter is taken.
+beyond the latter's own error, and where that is too much for chance the latter is taken. Noise has
+put the latter far beyond all labels where a group of a few sent a code that few do, which says no
+more than one at the end of the range.
 :mod:`labelveil.feature_party.evaluation.decoded_labels` has κ and the sources,
 docs/appendix/coverage.md how often intervals hold.
 """
@@ -124,7 +126,8 @@ class GroupCodes:
             for ridge in (0.0, 1 / (total * MISFIT**2))
         )
         mean, error = free
-        gap = abs(helped[0] - free[0])
+        # beyond the ends no mean lies: what noise has put there contradicts a law as far as the end
+        gap = abs(helped[0] - min(max(free[0], self.ends[0]), self.ends[1]))
         if helped[1] < free[1] and gap <= _WRONG * free[1]:
             # what the codes themselves show of the error in the law's word, beyond their own noise
             shown = max(gap**2 - free[1] ** 2, 0.0)

@@ -16,6 +16,7 @@ arguments. ``with_options()`` alone, without a file, is for commands that have f
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
@@ -41,6 +42,13 @@ class Given:
 
     path: Path
     values: Mapping[str, Any]  # by dotted key
+    usual: Path  # what is read where a command line names none
+
+    def again(self, command: str) -> str:
+        """A command that reads the same file, as a shell takes it."""
+        if self.path == self.usual:
+            return command
+        return f"{command} {shlex.quote(f'--config={self.path}')}"
 
 
 Around = Callable[[Path, Any], AbstractContextManager[None]]
@@ -118,7 +126,7 @@ def _file_options(
             if values[name] is not None
         }
         if not read:
-            return Given(path, overrides)
+            return Given(path, overrides, file)
         absent = optional and values["config"] is None and not file.is_file()
         return load_config(model, None if absent else path, overrides, values["set"] or ())
 

@@ -59,10 +59,10 @@ def init(given: Given, new: New) -> None:
     if examples := [place for name, place in _EXAMPLES.items() if name not in values]:
         still_open.append(f"examples stand in {given.path} for {', '.join(examples)}")
     wrote = f"wrote {given.path}; read it"
-    typer.echo(wrote if still_open else f"{wrote}, then run: feature-party run")
+    typer.echo(wrote if still_open else f"{wrote}, then run: {given.again('feature-party run')}")
     if still_open:
         said = printable("; ".join(still_open))
-        typer.echo(f"not verified: {said}; then run: feature-party doctor")
+        typer.echo(f"not verified: {said}; then run: {given.again('feature-party doctor')}")
 
 
 def _check_features(config: FeaturePartyConfig, has_key: bool) -> None:

@@ -70,14 +70,24 @@ def segments(
 
     ``points`` are (n,) predictions, ``truth`` their true labels in simulations; ``variance`` is the
     squared error of predicting the constant ``centre``.
+
+    Standard errors are at least what is expected of such labels' codes: those that decode to large
+    numbers are few, and in a group where they happen to be missing the terms spread too little
+    just where their mean is too low.
     """
     # Bonferroni: each of them errs with a probability of 5 % over their number
     level = -float(ndtri(0.025 / max(len(groups), 1)))
-    gains = (points - centre) * (2 * labels.unbiased - points - centre) / variance
+    weights = (points - centre) / variance
+    gains = weights * (2 * labels.unbiased - points - centre)
+    figures = (labels.unbiased, labels.variances), (gains, 4 * weights**2 * labels.variances)
     segments = []
     for name, rows in groups:
-        pairs = (labels.unbiased[rows], gains[rows])
-        label, gain = (Measured.of_terms(terms, level=level) for terms in pairs)
+        label, gain = (
+            Measured.of_terms(
+                terms[rows], level=level, least=math.sqrt(expected[rows].sum()) / rows.size
+            )
+            for terms, expected in figures
+        )
         actual = None if truth is None else float(truth[rows].mean())
         mean = float(points[rows].mean())
         segments.append(Segment(name, int(rows.size), mean, label, gain, actual))

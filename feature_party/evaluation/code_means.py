@@ -9,7 +9,9 @@ Decoders that are right whatever the labels are have noise of several times the 
 here have the least ``E b(y)² + E u² / (n κ²)``, as κ times the root of E_q b² is what the law's
 word may err by, one standard error. The law itself may be wrong: how likely that is, the gap says
 between this mean and one without bias, which takes no law for granted. The error counts both cases,
-and where the gap is too much for chance the mean without bias is taken.
+and where the gap is too much for chance the mean without bias is taken. Noise puts the latter far
+beyond all labels where a group of a few sent a code that few do, which says no more than one at the
+end of the range.
 :mod:`labelveil.feature_party.evaluation.decoded_labels` has κ and the sources,
 docs/appendix/coverage.md how often intervals hold.
 """
@@ -128,7 +130,8 @@ class GroupCodes:
             for ridge in (0.0, 1 / (total * MISFIT**2))
         )
         mean, error = free
-        gap = abs(helped[0] - free[0])
+        # beyond the ends no mean lies: what noise has put there contradicts a law as far as the end
+        gap = abs(helped[0] - min(max(free[0], self.ends[0]), self.ends[1]))
         if helped[1] < free[1] and gap <= _WRONG * free[1]:
             right = _still_right(gap / free[1])
             mean, error = (

@@ -30,7 +30,7 @@ from labelveil.common.arrays import Booleans, Floats
 from labelveil.feature_party.evaluation.intervals import mean_error
 from labelveil.feature_party.evaluation.spread import ReleasedCodes, label_means
 from labelveil.feature_party.learning.decoding import decoder
-from labelveil.feature_party.learning.problem import sums
+from labelveil.feature_party.learning.problem import LabelProblem, sums
 from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.model.model import Predictions
 
@@ -112,6 +112,7 @@ class DecodedLabels:
     """Labels of n rows, decoded in each way, and the root mean squares of their biases b(y)."""
 
     unbiased: Floats
+    variances: Floats  # of the first, as expected of labels where their model has them
     bias_bounded: Floats
     model_assisted: Floats
     plain: Floats  # helped by what the predicted means alone would say
@@ -135,7 +136,7 @@ def decode_labels(
     difference = points - centre
     rows, total = difference.size, max(float(difference @ difference), 1e-300)
     misfit, dependence = scored.misfit(centre), scored.dependence(centre)
-    unbiased, bias_bounded, model_assisted, plain = np.zeros((4, rows))
+    unbiased, variances, bias_bounded, model_assisted, plain = np.zeros((5, rows))
     hidden = trusted = 0.0
     worst = []
     group = np.empty(rows, np.int64)
@@ -161,6 +162,7 @@ def decode_labels(
             biased = decoder(problem, problem.grid, ridge=1 / (rows * misfit**2))
             word = sums(support.cell_of, support.within * biased.bias[:, 0], support.size)
             unbiased[mine], bias_bounded[mine] = exact.values[codes, 0], near.values[codes, 0]
+            variances[mine] = _variances(problem, exact.values[:, 0])[codes]
             squares = np.maximum(squares, near.bias[:, 0] ** 2)
             model_assisted[mine] = biased.values[codes, 0] - beliefs[mine] @ word
             plain[mine] = biased.values[codes, 0] - plainly[mine] @ word
@@ -168,9 +170,18 @@ def decode_labels(
         worst.append(squares[:, None])
     limit, unsure = _limit(sources, worst)
     hidden, trusted = math.sqrt(hidden), math.sqrt(trusted)
-    return DecodedLabels(
-        unbiased, bias_bounded, model_assisted, plain, hidden, limit, unsure, trusted, misfit
-    )
+    ways = unbiased, variances, bias_bounded, model_assisted, plain
+    return DecodedLabels(*ways, hidden, limit, unsure, trusted, misfit)
+
+
+def _variances(problem: LabelProblem, values: Floats) -> Floats:
+    """(d,) for each code the variance of (d,) decoding values, of all codes of its channel."""
+    variances = []
+    first = np.cumsum([leg.outputs.size for leg in problem.legs])[:-1]
+    for leg, own in zip(problem.legs, np.split(values, first), strict=True):
+        law = leg.output_prior
+        variances.append(np.full(own.size, law @ (own - law @ own) ** 2))
+    return np.concatenate(variances)
 
 
 def _limit(sources: Sequence[ReleasedCodes], squares: Sequence[Floats]) -> tuple[float, float]:

@@ -21,7 +21,7 @@ from rich.table import Table
 from scipy.special import ndtri
 
 from labelveil.common.arrays import Indices
-from labelveil.common.errors import ConfigError, DataError
+from labelveil.common.errors import ConfigError, DataError, printable
 from labelveil.common.mechanisms.group_sums import NO_GROUP, PrivateSums
 from labelveil.feature_party.evaluation.breakdown import groups_by, number
 from labelveil.feature_party.evaluation.code_means import GroupCodes
@@ -190,10 +190,10 @@ def _whole(sums: PrivateSums) -> bool:
 
 
 def means_table(by: Sequence[str], means: Sequence[GroupMean]) -> Table:
-    """Lay groups out for reading."""
+    """Lay groups out for reading; names that are too long go on in another line, as a whole."""
     table = Table(box=None, pad_edge=False)
     for name in by:
-        table.add_column(name)
+        table.add_column(printable(name), overflow="fold")
     lifts = any(mean.lift is not None for mean in means)
     for name in ("events", "mean", "95%", *(("lift", "95%") if lifts else ())):
         table.add_column(name, justify="right", no_wrap=True)
@@ -201,7 +201,7 @@ def means_table(by: Sequence[str], means: Sequence[GroupMean]) -> Table:
         cells = [f"{each.events:,}", *_cells(each.mean)]
         if lifts:
             cells += ["", ""] if each.lift is None else _cells(each.lift)
-        table.add_row(*each.values, *cells)
+        table.add_row(*map(printable, each.values), *cells)
     return table
 
 

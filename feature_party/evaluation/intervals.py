@@ -37,9 +37,15 @@ class Measured:
     high: float
 
     @classmethod
-    def of_terms(cls, terms: Floats, extra: float = 0.0, level: float = NORMAL_95) -> Self:
-        """Mean of (n,) terms, n >= 2, with a normal interval and one more standard error."""
-        value, half = float(terms.mean()), level * math.hypot(mean_error(terms), extra)
+    def of_terms(
+        cls, terms: Floats, extra: float = 0.0, level: float = NORMAL_95, least: float = 0.0
+    ) -> Self:
+        """Mean of (n,) terms, n >= 2, with a normal interval and one more standard error.
+
+        ``least`` is what the standard error of the terms is known to be at least.
+        """
+        error = math.hypot(max(mean_error(terms), least), extra)
+        value, half = float(terms.mean()), level * error
         return cls(value, value - half, value + half)
 
     def within(self, lowest: float, highest: float) -> Measured:

@@ -152,7 +152,7 @@ def _write(given: Given, new: New) -> None:
     if examples:
         still_open.append(f"examples stand in {given.path} for {', '.join(examples)}")
     wrote = f"wrote {given.path}; read it"
-    typer.echo(wrote if still_open else f"{wrote}, then run: label-party release")
+    typer.echo(wrote if still_open else f"{wrote}, then run: {given.again('label-party release')}")
     if several:
         for label in values["label"]:
             kind = label["kind"]
@@ -167,7 +167,7 @@ def _write(given: Given, new: New) -> None:
     _write_keys(new, config)
     if still_open:
         said = printable("; ".join(still_open))
-        typer.echo(f"not verified: {said}; then run: label-party doctor")
+        typer.echo(f"not verified: {said}; then run: {given.again('label-party doctor')}")
 
 
 def _check_source(config: LabelPartyConfig, which: str) -> None:

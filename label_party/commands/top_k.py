@@ -113,10 +113,10 @@ def print_top_k(result: Outcome, counted: str) -> None:
     if result.payment.existed:
         print("already released: the same bytes, nothing spent")
     table = Table(title=f"{document['k']} of {document['candidates']} by {document['by']}")
-    table.add_column(document["by"])
+    table.add_column(printable(document["by"]), overflow="fold")
     if document["noise"] is None:
         for row in document["leaders"]:
-            table.add_row(row["category"])
+            table.add_row(printable(row["category"]))
         if not document["leaders"]:
             print("no gap between counts is wide enough to show who is in front of it")
     else:
@@ -126,7 +126,7 @@ def print_top_k(result: Outcome, counted: str) -> None:
         table.add_column("")
         for row in rows:
             bar = "█" * round(_BAR * max(0, row["users"]) / largest)
-            table.add_row(row["category"], f"{row['users']:,}", bar)
+            table.add_row(printable(row["category"]), f"{row['users']:,}", bar)
     stdout.print(table)
     print(f"{'privacy':<14}{guarantee_from_json(document['guarantee'])}")
     print(f"{'budget left':<14}{short(result.payment.left)}")

@@ -84,7 +84,11 @@ def test_what_is_not_there_yet_is_the_last_line(run_command: RunCommand) -> None
         " [labels_party] data_set; then run: feature-party doctor"
     )
     done = run_command(main, *INIT, "--data-set", "d", "--config", "whole.toml")
-    assert done.out == "wrote whole.toml; read it, then run: feature-party run\n"
+    assert (
+        done.out == "wrote whole.toml; read it, then run: feature-party run --config=whole.toml\n"
+    )
+    done = run_command(main, *INIT, "--config", "of a.toml")
+    assert done.out.endswith("; then run: feature-party doctor '--config=of a.toml'\n")
 
 
 def test_a_column_that_can_be_read_in_two_ways_is_the_last_line(run_command: RunCommand) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import polars as pl
 import pytest
 
 from labelveil.common.entropy import seeded_entropy
+from labelveil.common.randomizers import NoisyPrior, build_randomizer, private_prior
+from labelveil.common.randomizers.exact_rows import sorted_channel
+from labelveil.common.randomizers.grid import Grid
 from labelveil.feature_party.evaluation.breakdown import (
     groups_by,
     importance,
@@ -59,6 +64,61 @@ def test_all_segments_contain_their_labels_and_those_that_are_off_are_found() ->
         found += off[-1].off
     assert found > RUNS // 2
     assert any("off" in line for line in segment_lines("shop", off, (0.0, 9.0)))
+
+
+def test_a_group_of_which_all_sent_the_same_code_is_not_known_exactly() -> None:
+    """Codes of randomized response at ε = ln 3 stand for −0.5 and 1.5, a deviation of 1 where both
+    labels are expected alike; 30 of them that happen to be the same have no spread."""
+    ends = np.array([0.0, 1.0])
+    channel, _ = sorted_channel(ends, ends, np.array([[0.75, 0.25], [0.25, 0.75]]), math.log(3))
+    histogram = NoisyPrior(np.array([20, 20]), Fraction(1), 40)
+    problem = LabelProblem.from_channel(channel, [0.5, 0.5])
+    codes = np.repeat([1, 0, 1], [30, 5, 5])
+    drawn = [ReleasedCodes(problem, histogram, ends, np.arange(40), codes)]
+    points = np.full(40, 0.5)
+    scored = Scored(Predictions(points, np.full((40, 2), 0.5)), np.ones(40, np.bool_))
+    found = decode_labels(drawn, Support.from_problem(problem), scored, 0.4)
+    (group,) = segments([("alike", np.arange(30))], points, found, 0.4, 0.25)
+    assert group.label.value == pytest.approx(1.5, abs=1e-3)
+    assert group.label.high - group.label.value == pytest.approx(1.96 / 30**0.5, abs=1e-2)
+    # of the gain 2 (f − c) u/V + … the deviation is 0.8 times that of u
+    assert group.gain.high - group.gain.value == pytest.approx(0.8 * 1.96 / 30**0.5, abs=1e-2)
+
+
+@pytest.mark.slow
+@pytest.mark.statistical
+def test_segments_of_amounts_contain_their_labels_though_few_codes_stand_for_large_ones() -> None:
+    """All of 300, of the default channel; by the terms' own spread 2 in 3, whose noise is skewed"""
+    rng = np.random.default_rng(1)
+    means = rng.gamma(2, 30, ROWS) * rng.choice([1.5, 0.7], ROWS)
+    labels = np.clip(means + rng.normal(0, 10, ROWS), 0, 400)
+    grid = Grid(np.linspace(0, 400, 31))
+    histogram = private_prior(
+        np.bincount(grid.round(labels, np.zeros(ROWS, np.uint64)), minlength=31),
+        0.1245,
+        seeded_entropy(0),
+    )
+    channel = build_randomizer(
+        "auto",
+        labels=grid.points,
+        prior=histogram.probabilities,
+        epsilon=1.8755,
+        loss="squared",
+        rows=ROWS,
+    ).channel
+    problem = LabelProblem.from_channel(channel, histogram.probabilities)
+    support, groups = Support.from_problem(problem), tenths(means)
+    scored = Scored(Predictions(means, gaussian(means, 15.0, support)), np.ones(ROWS, np.bool_))
+    truths, hits = [labels[rows].mean() for _, rows in groups], 0
+    for seed in range(150):
+        entropy = seeded_entropy(seed)
+        places = grid.round(labels, entropy.words("rounding", 0, ROWS))
+        codes = channel.sample(places, entropy.words("labels", 0, ROWS)).astype(np.int64)
+        drawn = [ReleasedCodes(problem, histogram, grid.points, np.arange(ROWS), codes)]
+        found = decode_labels(drawn, support, scored, float(means.mean()))
+        parts = segments(groups, means, found, means.mean(), labels.var())
+        hits += all(p.label.low <= y <= p.label.high for p, y in zip(parts, truths, strict=True))
+    assert hits >= binomial_range(150, 0.95, 2e-6)[0]
 
 
 def effects(rows: int, epsilon: float, runs: int) -> tuple[float, list[Measured], list[Measured]]:

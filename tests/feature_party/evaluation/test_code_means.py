@@ -103,6 +103,26 @@ def test_a_law_that_codes_contradict_is_not_believed() -> None:
         assert (abs(mean - 10) < 0.05) == sure
 
 
+def test_two_rare_codes_among_twenty_contradict_no_law() -> None:
+    """Of amounts most codes stand for some 50, and 0.8 % for thousands: one group in 60 has two."""
+    points = np.linspace(0, 400, 31)
+    prior = stats.gamma(2, scale=30).pdf(points + 5)
+    channel = lv.build_randomizer(
+        "auto", labels=points, prior=prior / prior.sum(), epsilon=1.88, loss="squared", rows=2_000
+    ).channel
+    problem = LabelProblem.from_channel(channel, prior)
+    counts = np.rint(20 * problem.output_prior).astype(int)
+    assert counts.sum() == 20
+    plain = decoder(problem, points).values[:, 0]
+    rare = plain > 1_000
+    assert problem.output_prior[rare].sum() == pytest.approx(0.0085, abs=0.001)
+    counts[np.argsort(plain)[-2:]] += 1
+    assert plain @ counts / 22 > 2 * 400
+    mean, error = codes_of(problem, counts).mean(np.arange(22))
+    assert abs(mean - problem.prior @ points) < 1.96 * error
+    assert 0 < mean < 400
+
+
 def test_codes_that_were_asked_about_count_where_all_were() -> None:
     part = response(np.array([0.0, 1.0, 2.0]), 2.0, np.ones(3))
     both = join_problems([part, part], [3, 3])

@@ -266,6 +266,16 @@ def test_a_table_has_lifts_where_there_are_any() -> None:
     ]
 
 
+def test_a_name_is_shown_whole_however_long_or_odd() -> None:
+    names = ["spring_2026_display_europe_mobile_a", "spring_2026_display_europe_mobile_b", "a\nb"]
+    means = [GroupMean((name,), 9, Measured(1.5, 1.0, 2.0)) for name in names]
+    console = Console(width=40)
+    with console.capture() as captured:
+        console.print(means_table(["campaign"], means))
+    column = "".join(line.split()[0] for line in captured.get().splitlines())
+    assert column == "campaign" + "".join(names[:2]) + r"a\nb"
+
+
 @pytest.mark.parametrize(("arms", "said"), [(10, "a8, a9"), (11, "a7, a8, …")])
 def test_ten_values_of_a_control_are_named(arms: int, said: str) -> None:
     groups = [((f"a{i}",), np.array([i])) for i in range(arms)]

@@ -387,7 +387,7 @@ def test_segments_are_means_with_room_for_all_of_them() -> None:
     rng = np.random.default_rng(0)
     points, unbiased = rng.uniform(0, 4, 60), rng.normal(2, 1, 60)
     zero = np.zeros(60)
-    labels = DecodedLabels(unbiased, zero, zero, zero, *[0.0] * 5)
+    labels = DecodedLabels(unbiased, zero, zero, zero, zero, *[0.0] * 5)
     groups = [("a", np.arange(20)), ("b", np.arange(20, 60))]
     truth = np.arange(60.0)
     first, second = segments(groups, points, labels, 1.5, 2.5, truth)

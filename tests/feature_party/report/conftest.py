@@ -96,7 +96,7 @@ def make_inputs() -> MakeInputs:
         decoded = np.linalg.lstsq(channel.probabilities, channel.inputs, rcond=None)[0]
         scored = slice(0, ROWS // 5)
         points, sent = means[scored], decoded[codes[scored]]
-        exact = DecodedLabels(sent, sent, sent, sent, *[0.0] * 5)
+        exact = DecodedLabels(sent, np.zeros(sent.size), sent, sent, sent, *[0.0] * 5)
         figures = exact, float(labels.mean()), float(labels.var())
         truth = labels[scored] if simulated else None
         shops = np.arange(points.size) % 3

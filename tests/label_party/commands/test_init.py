@@ -166,6 +166,8 @@ def test_what_was_not_verified_is_the_last_line(
     assert last.startswith("not verified: ")
     assert said in last
     assert last.endswith("; then run: label-party doctor")
+    done = run_command(main, "init", *given, "--config", "of a.toml")
+    assert done.out.endswith("; then run: label-party doctor '--config=of a.toml'\n")
 
 
 def test_with_all_verified_the_last_line_is_none_of_that(

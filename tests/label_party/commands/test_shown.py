@@ -389,9 +389,13 @@ def test_leaders_are_shown_as_they_are(existed: bool, capsys: pytest.CaptureFixt
 
 def test_a_set_without_counts_is_shown_as_names(capsys: pytest.CaptureFixture[str]) -> None:
     document = {"k": 2, "candidates": 8, "by": "product", "noise": None, "guarantee": PURE}
-    print_top_k(bought({**document, "leaders": [{"category": "hats"}]}), "users")
+    long = "".join(map(str, range(70)))
+    leaders = [{"category": "hats"}, {"category": long}, {"category": "a\nb"}]
+    print_top_k(bought({**document, "leaders": leaders}), "users")
     said = capsys.readouterr().out
     assert "hats" in said
+    assert long in re.sub(r"[^0-9]", "", said)  # none is cut short
+    assert r"a\nb" in said
     assert "users" not in said
     assert "█" not in said
     assert "no gap" not in said

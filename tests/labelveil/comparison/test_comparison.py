@@ -165,7 +165,10 @@ def test_several_labels_are_one_comparison_with_their_bounds(
     done = compare("--label", "y:0:10", "--label", "high:0:1")
     assert done.code == 0, done
     assert "high: Test error" in done.out
-    assert "- true labels could not be run: objective='true' is for networks and trees alone" in done.out
+    assert (
+        "- true labels could not be run: objective='true' is for networks and trees alone"
+        in done.out
+    )
     other = compare("--label", "y:0:12", "--label", "high:0:1")
     assert "other data or settings" in other.error
 

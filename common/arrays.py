@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from numbers import Real
 from typing import Any
 
@@ -61,7 +62,7 @@ def finite(values: ArrayLike, name: str) -> Floats:
     try:
         if given.dtype.kind == "c":
             raise TypeError
-        numbers = given.astype(np.float64).reshape(-1)
+        numbers = _without_na(given).astype(np.float64).reshape(-1)
     except (TypeError, ValueError, OverflowError):
         raise DataError(f"{name} of type {given.dtype} must be numbers") from None
     lacking = np.flatnonzero(~np.isfinite(numbers))
@@ -71,6 +72,15 @@ def finite(values: ArrayLike, name: str) -> Floats:
             f" row {lacking[0] + 1:,}; fill them in with a constant"
         )
     return numbers
+
+
+def _without_na(given: NDArray[Any]) -> NDArray[Any]:
+    """The array with NaN for what pandas has for missing values of any type, which is no number."""
+    missing = getattr(sys.modules.get("pandas"), "NA", None)
+    if missing is None or given.dtype.kind != "O":
+        return given
+    values = [np.nan if value is missing else value for value in given.flat]
+    return np.array(values, dtype=object).reshape(given.shape)
 
 
 def is_number(value: Any) -> bool:

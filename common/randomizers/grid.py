@@ -321,7 +321,11 @@ class _Floor:
 
 
 def _check_bounds(lower: float, upper: float) -> None:
-    if not (math.isfinite(lower) and math.isfinite(upper)):
+    try:
+        finite = math.isfinite(lower) and math.isfinite(upper)
+    except OverflowError:  # whole numbers that no float comes near
+        raise ConfigError(f"labels' bounds must be at most {LARGEST:g}; rescale labels") from None
+    if not finite:
         raise ConfigError(f"lower={lower:g} and upper={upper:g} must be finite numbers")
     if max(abs(lower), abs(upper)) > LARGEST:
         raise ConfigError(

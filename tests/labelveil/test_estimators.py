@@ -371,9 +371,12 @@ DAYS = pd.Series(pd.date_range("2026-01-01", periods=10))
         (np.ma.array(["1", "2"], mask=[0, 1]), {}, "1 of 2 are missing .* in row 2"),
         (pd.Series([1, None, 3], dtype="Int64"), {}, "1 of 3 are missing .* in row 2"),
         (pd.Series([1, None], dtype="float[pyarrow]"), {}, "1 of 2 are missing .* in row 2"),
+        (pd.array([True, None], dtype="boolean"), {}, "1 of 2 are missing .* in row 2"),
+        (pd.Series([1, pd.NA, 3], dtype=object), {}, "1 of 3 are missing .* in row 2"),
         (pl.Series([None, 1]), {}, "1 of 2 are missing .* in row 1"),
         ([10**400], {}, "labels of type object must be numbers"),
         (np.zeros(9), {"upper": 1e300}, "must be at most .*; rescale labels"),
+        (np.zeros(9), {"upper": 10**400}, "must be at most 1e.100; rescale labels"),
         (np.zeros(9), {"upper": 1e-300}, "must be at least .* apart; rescale labels"),
     ],
 )

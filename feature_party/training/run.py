@@ -297,7 +297,8 @@ class _Run:
         """Those trusted, and those that must prove themselves."""
         objective, head = self.section.objective, self.section.head
         if objective not in ("auto", "likelihood"):
-            learners = ["networks", *["trees"] * (objective == "true")]
+            by_trees = objective == "true" and self.problem.loss == "squared"
+            learners = ["networks", *["trees"] * by_trees]
             if self.section.learner not in ("auto", *learners):
                 raise ConfigError(
                     f"objective={objective!r} is for {' and '.join(learners)} alone; set [training]"

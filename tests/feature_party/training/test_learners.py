@@ -295,3 +295,22 @@ def test_trees_learn_true_labels_of_numbers_and_categories(tmp_path: Path) -> No
     assert model.facts.heads.keys() == {"trees-true"}
     model.save(tmp_path)
     assert_frame_equal(Model.load(tmp_path).predict(data.table), model.predict(data.table))
+
+
+@pytest.mark.parametrize(("steps", "learned"), [(False, "true"), (True, "trees-true")])
+def test_of_few_true_labels_the_better_of_trees_and_networks_learns(
+    steps: bool, learned: str
+) -> None:
+    x = np.random.default_rng(0).uniform(-1, 1, size=(600, 2))
+    means = 15 + (6 * np.sign(x[:, 0] * x[:, 1]) if steps else 6 * x[:, 0] - 3 * x[:, 1])
+    data = events(pl.DataFrame(x), means)
+    section = TrainingSection(objective="true", ensemble=4, checkpoint=False)
+    model = run.train(data, TrainingSetup(section, true_labels=means))
+    assert model.facts.heads.keys() == {learned}
+    assert unexplained(model, data, means) < 0.1
+    far = replace(data, problem=replace(data.problem, loss="absolute"))
+    with pytest.raises(ConfigError, match="objective='true' is for networks alone"):
+        run.train(
+            far,
+            TrainingSetup(section.model_copy(update={"learner": "trees"}), true_labels=means),
+        )

@@ -31,9 +31,9 @@ SUMS_SHARES = [0.25, 0.3, 0.45]
 _INSTEAD = "--rounds 1 sends one message, as two companies do unless they agree on rounds"
 LEAST_GAIN = 2.0
 """How many times as much sums have to tell as codes do: what differs within groups, they do not."""
-LEAST_GAIN_OF_ROUNDS = 1.2
-"""How many times as much codes have to tell in rounds: with 1.13, at ε = 4, some sets are better
-off than with one message, and some are worse."""
+LEAST_GAIN_OF_ROUNDS = 1.1
+"""How many times as much codes have to tell in rounds: with 1.13, at ε = 4, five of ten sets keep 5
+to 30 % less than with one message, four as much, and one of 5,620 events keeps 14 % more."""
 
 
 def best_way(epsilon: float, rows: int, no_sums: str = "") -> tuple[str, str]:

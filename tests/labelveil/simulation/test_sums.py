@@ -183,8 +183,8 @@ def test_what_sums_know_nothing_of_is_refused(changes: dict[str, Any], message: 
         ({"epsilon": 0.5}, 98, "groups", 3),
         ({"epsilon": 0.5}, 97, "codes", 1),
         # a code that is asked around a prediction tells hardly more
-        ({"epsilon": 3}, 4_000, "codes", 3),
-        ({"epsilon": 3.5}, 1_000_000, "codes", 1),
+        ({"epsilon": 4.5}, 4_000, "codes", 3),
+        ({"epsilon": 4.6}, 1_000_000, "codes", 1),
     ],
 )
 def test_what_to_ask_follows_from_events_and_epsilon(

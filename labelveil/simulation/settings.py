@@ -32,8 +32,8 @@ _INSTEAD = "--rounds 1 sends one message, as two companies do unless they agree 
 LEAST_GAIN = 2.0
 """How many times as much sums have to tell as codes do: what differs within groups, they do not."""
 LEAST_GAIN_OF_ROUNDS = 1.1
-"""How many times as much codes have to tell in rounds: with 1.13, at ε = 4, four of ten sets keep 10
-to 24 % less than with one message, five as much, and one of 5,620 events keeps 14 % more."""
+"""How many times as much codes have to tell in rounds: with 1.13, at ε = 4, four of ten sets keep
+10 to 24 % less than with one message, five as much, and one of 5,620 events keeps 14 % more."""
 
 
 def best_way(epsilon: float, rows: int, no_sums: str = "") -> tuple[str, str]:

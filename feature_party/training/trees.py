@@ -117,7 +117,9 @@ class Fold:
         inputs = rows.matrix(fold, rows.encoder.plain_inputs)
         # by code: what a table has of a code is in the cache when the next row asks for it
         kept, held = np.flatnonzero(rows.fold_of != fold), rows.folds[fold]
-        kept, order = kept[np.argsort(rows.codes[kept])], np.argsort(rows.codes[held])
+        # in an order that no processor's way of sorting changes, and with it the trees' last bits
+        order = np.argsort(rows.codes[held], kind="stable")
+        kept = kept[np.argsort(rows.codes[kept], kind="stable")]
         self.places, held = np.argsort(order), held[order]
         inputs, left_out = inputs[kept], inputs[held]
         if len(inputs) < 2 * _LEAST_IN_LEAF or not np.ptp(inputs, axis=0).any():

@@ -123,6 +123,22 @@ def test_two_rare_codes_among_twenty_contradict_no_law() -> None:
     assert 0 < mean < 400
 
 
+def test_a_law_that_codes_doubt_is_believed_as_far_as_they_leave_it_likely() -> None:
+    """A wrong law's mean is off by 4 standard errors of one without bias, and one law in ten is
+    wrong: what 300 codes of two humps leave likely, and by how much it then errs."""
+    law, n = (np.eye(11)[0] + np.eye(11)[9]) / 2, 300
+    counts = np.rint(n * law @ chances(1.0)).astype(int)
+    mean, error = codes_of(response(POINTS, 1.0, PRIOR), counts).mean(np.arange(counts.sum()))
+    codes, kept = law @ chances(1.0), math.expm1(1.0) / (math.e + 10)
+    alone = math.sqrt((codes @ POINTS**2 - (codes @ POINTS) ** 2) / counts.sum()) / kept
+    gap = 4.5 - mean
+    assert 2 * alone < gap < 3 * alone
+    right, wrong = (stats.norm(0, scale).pdf(gap / alone) for scale in (1, math.sqrt(17)))
+    doubt = 0.1 * wrong / (0.1 * wrong + 0.9 * right)
+    squares = doubt * (alone**2 + gap**2) + (1 - doubt) * 0.74**2  # what such a law alone errs by
+    assert error == pytest.approx(math.sqrt(squares), rel=0.1)
+
+
 def test_codes_that_were_asked_about_count_where_all_were() -> None:
     part = response(np.array([0.0, 1.0, 2.0]), 2.0, np.ones(3))
     both = join_problems([part, part], [3, 3])

@@ -4,8 +4,8 @@
         current.json      names the list that counts, and says who sent it, and when
         <sha256>.keys     the list: 16 bytes a key, in the order in which they were sent
         <sha256>.question what is asked of these events, if anything
-        (labelveil.common.release.question) lock              held while lists are exchanged, and
-        while a release is built over one
+                          (labelveil.common.release.question)
+        lock              held while lists are exchanged, and while a release is built over one
     <store>/populations/.uploads/
         <random>/         a list on its way (labelveil.label_party.store.disk)
 

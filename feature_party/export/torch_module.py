@@ -24,10 +24,11 @@ from torch import Tensor, nn
 
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.errors import not_none
-from labelveil.feature_party.groups.model import SumsModel, values_of
-from labelveil.feature_party.groups.ridge import Ridge, features_of
+from labelveil.feature_party.groups.model import SumsModel
 from labelveil.feature_party.model.encoding import CLIP, YEAR, Encoder, NumericColumn, moments
 from labelveil.feature_party.model.model import Model
+from labelveil.feature_party.ridge.columns import values_of
+from labelveil.feature_party.ridge.ridge import Ridge, features_of
 from labelveil.feature_party.schema import MISSING, ColumnMeaning
 
 Kind = Literal["number", "moment", "category"]

@@ -21,7 +21,7 @@ from scipy.special import ndtr, ndtri
 from labelveil.common.arrays import Floats, Indices, Singles
 from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice
 from labelveil.common.mechanisms.group_sums.question import MOST_LEVELS
-from labelveil.feature_party.groups.law import clipped_moments, inside_share
+from labelveil.feature_party.ridge.law import clipped_moments, inside_share
 
 _AT_ONCE = 128
 """Groups that are looked for at once; of more, parts are split one by one."""

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 from labelveil.common.arrays import Floats, Indices, Singles
-from labelveil.feature_party.groups.law import SumRows, as_normal
 from labelveil.feature_party.model.trees import Trees
+from labelveil.feature_party.ridge.law import SumRows, as_normal
 from labelveil.feature_party.training.trees import as_tensors, lightgbm
 
 _FOLDS = 5

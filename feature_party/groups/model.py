@@ -18,19 +18,16 @@ from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice, PrivateSums
 from labelveil.feature_party.groups.asking import Expected, first_question
 from labelveil.feature_party.groups.boosting import Boosted, boost
-from labelveil.feature_party.groups.codes import CodeRows
-from labelveil.feature_party.groups.law import SumRows
-from labelveil.feature_party.groups.ridge import Ridge, Rows, compressed
-from labelveil.feature_party.groups.ridge_fit import RidgeFit
 from labelveil.feature_party.learning.problem import LabelProblem
 from labelveil.feature_party.model.encoding import Encoded, Encoder
 from labelveil.feature_party.model.model import Predictions
+from labelveil.feature_party.ridge.codes import CodeRows
+from labelveil.feature_party.ridge.columns import MOST_VALUES, columns_of, values_of
+from labelveil.feature_party.ridge.fit import RidgeFit
+from labelveil.feature_party.ridge.law import SumRows
+from labelveil.feature_party.ridge.ridge import Ridge, Rows, compressed
 from labelveil.feature_party.schema import NOTHING, Stated
 from labelveil.feature_party.threads import side_by_side, threads_for
-
-MOST_VALUES = 64
-"""Values of a category that have a column of their own, the most frequent ones; of the others sums
-say too little."""
 
 
 def encoder_of(table: pl.DataFrame, stated: Stated) -> Encoder:
@@ -41,25 +38,6 @@ def encoder_of(table: pl.DataFrame, stated: Stated) -> Encoder:
     numbers, so that there is a column for it.
     """
     return Encoder.fit(table, stated=stated, pieces=1)
-
-
-def values_of(encoder: Encoder, most_values: int = MOST_VALUES) -> list[range]:
-    """The columns that :func:`columns_of` makes of each category: one at most is 1."""
-    counts = [min(most_values, each - 1) for each in encoder.cardinalities]
-    ends = np.cumsum([encoder.inputs, *counts]).tolist()
-    return list(map(range, ends[:-1], ends[1:]))
-
-
-def columns_of(encoder: Encoder, encoded: Encoded, most_values: int = MOST_VALUES) -> Singles:
-    """(n, F) numbers: numeric columns scaled, and 1 or 0 for each frequent value of the others."""
-    values = values_of(encoder, most_values)
-    ends = [encoder.inputs, *(columns.stop for columns in values)]
-    found = np.zeros((len(encoded), ends[-1]), dtype=np.float32)
-    found[:, : encoder.inputs] = encoded.numeric
-    for categories, columns in zip(encoded.categories.T, values, strict=True):
-        (rows,) = np.nonzero((categories > 0) & (categories <= len(columns)))
-        found[rows, columns.start - 1 + categories[rows]] = 1
-    return found
 
 
 _ALONG = (0.5, 1.0, 0.5, 1.0)

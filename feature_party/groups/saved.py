@@ -21,8 +21,7 @@ from labelveil.common.formats import SUMS_MODEL
 from labelveil.common.mechanisms.group_sums import Lattice
 from labelveil.common.version import software
 from labelveil.feature_party.groups.boosting import Boosted
-from labelveil.feature_party.groups.model import SumsModel, values_of
-from labelveil.feature_party.groups.ridge import Ridge
+from labelveil.feature_party.groups.model import SumsModel
 from labelveil.feature_party.model.encoding import Encoder
 from labelveil.feature_party.model.model import (
     MODEL_FILE,
@@ -34,6 +33,8 @@ from labelveil.feature_party.model.model import (
 )
 from labelveil.feature_party.model.several_labels import LabelModels
 from labelveil.feature_party.model.trees import Trees, TreesShape
+from labelveil.feature_party.ridge.columns import values_of
+from labelveil.feature_party.ridge.ridge import Ridge
 from labelveil.feature_party.tables import Table, collect_table
 
 _MOST_VALUES_OF_1 = 32

@@ -28,11 +28,11 @@ from torch import Tensor
 
 from labelveil.common.arrays import Floats, Integers
 from labelveil.feature_party.learning.objectives import Objective
+from labelveil.feature_party.learning.optimizers import Optimizer
 from labelveil.feature_party.model.facts import FitSettings
 from labelveil.feature_party.model.model import save_tensors, undamaged
 from labelveil.feature_party.model.network import Dropout, Ensemble, Learned, NetworkShape
 from labelveil.feature_party.training.batches import BatchPlan, Parts, Rows
-from labelveil.feature_party.training.optimizers import Optimizer
 from labelveil.feature_party.training.workers import ALONE, Workers
 
 EpochCallback = Callable[["EpochRecord"], None]

@@ -18,11 +18,11 @@ import torch
 from labelveil.common.arrays import Floats
 from labelveil.feature_party.config.sections import TrainingSection
 from labelveil.feature_party.learning.objectives import PointObjective
+from labelveil.feature_party.learning.optimizers import Optimizer
 from labelveil.feature_party.model.encoding import Encoder
 from labelveil.feature_party.model.network import Ensemble, NetworkShape
 from labelveil.feature_party.schema import Stated
 from labelveil.feature_party.training.batches import Rows
-from labelveil.feature_party.training.optimizers import Optimizer
 
 EPOCHS, BATCH_SIZE, LEARNING_RATE = 50, 8192, 1e-3
 

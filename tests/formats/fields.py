@@ -23,12 +23,12 @@ from labelveil.feature_party.export.run import _facts
 from labelveil.feature_party.export.torch_module import served_columns
 from labelveil.feature_party.groups.boosting import Boosted
 from labelveil.feature_party.groups.model import SumsModel
-from labelveil.feature_party.groups.ridge import Ridge
 from labelveil.feature_party.groups.saved import SavedSums, SumsFacts
 from labelveil.feature_party.join.shards import JoinedShards
 from labelveil.feature_party.model.encoding import Encoder
 from labelveil.feature_party.model.several_labels import LabelModels
 from labelveil.feature_party.model.trees import Trees, TreesShape
+from labelveil.feature_party.ridge.ridge import Ridge
 from labelveil.label_party.config import sections
 from labelveil.label_party.events.submitted import Submitted
 from labelveil.label_party.store.backup import INDEX_FILE, make_backup

@@ -25,16 +25,18 @@ from labelveil.common.mechanisms.group_sums import (
     NoisySums,
     PrivateSums,
 )
-from labelveil.feature_party.groups import asking, ridge_fit, scoring
+from labelveil.feature_party.groups import asking, scoring
 from labelveil.feature_party.groups import model as models
 from labelveil.feature_party.groups.asking import Expected, first_question, groups_of
-from labelveil.feature_party.groups.law import SumRows
 from labelveil.feature_party.groups.means import MeansQuestion
-from labelveil.feature_party.groups.model import SumsModel, columns_of, encoder_of
-from labelveil.feature_party.groups.ridge_fit import RidgeFit, _most_of_each
+from labelveil.feature_party.groups.model import SumsModel, encoder_of
 from labelveil.feature_party.groups.score import Known
 from labelveil.feature_party.groups.scoring import ScoreQuestion
 from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.ridge import fit as ridges
+from labelveil.feature_party.ridge.columns import columns_of
+from labelveil.feature_party.ridge.fit import RidgeFit, _most_of_each
+from labelveil.feature_party.ridge.law import SumRows
 from labelveil.feature_party.schema import NOTHING
 from tests.approved import approved
 from tests.feature_party.worlds import thresholds_channel
@@ -251,9 +253,9 @@ def learned(codes: bool = False) -> SumsModel:
 @pytest.fixture(scope="module", autouse=True)
 def few_steps() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(ridge_fit, "STEPS", 6)
-        patched.setattr(ridge_fit, "STEPS_AGAIN", 3)
-        patched.setattr(ridge_fit, "FEATURES", 40)
+        patched.setattr(ridges, "STEPS", 6)
+        patched.setattr(ridges, "STEPS_AGAIN", 3)
+        patched.setattr(ridges, "FEATURES", 40)
         patched.setattr(models, "_ALONG", (0.5, 1.0))
         yield
 
@@ -285,9 +287,9 @@ def test_some_events_of_each_group_stand_for_all_and_codes_count(
 ) -> None:
     """What either leads to is near what all events' sums do: labels rise by .8 with x."""
     fresh = pl.DataFrame({"x": [-1.5, 0.0, 1.5], "z": [0.0, 0.0, 0.0]})
-    monkeypatch.setattr(ridge_fit, "_EVENTS", 70)
+    monkeypatch.setattr(ridges, "_EVENTS", 70)
     some = learned()
-    monkeypatch.setattr(ridge_fit, "_CELLS", 170)
+    monkeypatch.setattr(ridges, "_CELLS", 170)
     fewer = learned()
     monkeypatch.undo()
     both = learned(codes=True)

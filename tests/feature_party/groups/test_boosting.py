@@ -19,9 +19,9 @@ from labelveil.common.mechanisms.group_sums import Lattice
 from labelveil.feature_party.groups import boosting
 from labelveil.feature_party.groups.asking import clusters
 from labelveil.feature_party.groups.boosting import Boosted, boost
-from labelveil.feature_party.groups.law import SumRows
 from labelveil.feature_party.groups.model import SumsModel, columns_of
 from labelveil.feature_party.groups.saved import SavedSums, SumsFacts
+from labelveil.feature_party.ridge.law import SumRows
 
 ROWS = 3_000
 X = np.random.default_rng(5).uniform(-1, 1, (ROWS, 3))

@@ -16,8 +16,9 @@ from labelveil.common.entropy import seeded_entropy
 from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice, NoisySums, PrivateSums
 from labelveil.feature_party.groups import model as models
 from labelveil.feature_party.groups.asking import Expected
-from labelveil.feature_party.groups.model import SumsModel, columns_of, encoder_of, values_of
-from labelveil.feature_party.groups.ridge import Ridge
+from labelveil.feature_party.groups.model import SumsModel, encoder_of
+from labelveil.feature_party.ridge.columns import columns_of, values_of
+from labelveil.feature_party.ridge.ridge import Ridge
 from labelveil.feature_party.schema import NOTHING
 
 WORKERS = np.r_[np.zeros(100, dtype=np.int64), np.arange(100) % 6 + 1]

@@ -24,10 +24,10 @@ from tests.refusals import check_refused
 pytest.importorskip("torch", reason="the features party needs torch")
 
 from labelveil.feature_party.groups.model import SumsModel
-from labelveil.feature_party.groups.ridge import Ridge
 from labelveil.feature_party.groups.saved import SavedSums, SumsFacts, is_of_sums, load_trained
 from labelveil.feature_party.groups.scoring import ScoreQuestion
 from labelveil.feature_party.model.several_labels import LabelModels
+from labelveil.feature_party.ridge.ridge import Ridge
 
 FACTS = SumsFacts(("ab",), 200, 5.0, "", 0, "id", "y", ("take care",))
 

@@ -16,6 +16,7 @@ from torch.distributed import HashStore
 
 from labelveil.common.errors import ConfigError, DataError, LabelveilError
 from labelveil.feature_party.learning.objectives import PointObjective
+from labelveil.feature_party.learning.optimizers import Optimizer
 from labelveil.feature_party.model.encoding import Encoded
 from labelveil.feature_party.model.facts import FitSettings
 from labelveil.feature_party.model.network import NetworkShape
@@ -23,7 +24,6 @@ from labelveil.feature_party.training import distributed, fitting
 from labelveil.feature_party.training.batches import MemoryParts
 from labelveil.feature_party.training.distributed import Distributed, joined_workers
 from labelveil.feature_party.training.fitting import Fit, Fitter
-from labelveil.feature_party.training.optimizers import Optimizer
 from labelveil.feature_party.training.workers import ALONE, Workers
 from tests.feature_party.training.test_encoded_shards import CPU, CutParts
 

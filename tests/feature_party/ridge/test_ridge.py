@@ -11,12 +11,12 @@ from scipy import stats
 
 import labelveil as lv
 from labelveil.common.arrays import Floats, Indices
-from labelveil.feature_party.groups import ridge_fit as ridges
-from labelveil.feature_party.groups.codes import CodeRows
-from labelveil.feature_party.groups.law import SumRows
-from labelveil.feature_party.groups.ridge import Ridge, Sparse, compressed
-from labelveil.feature_party.groups.ridge_fit import RidgeFit
 from labelveil.feature_party.notebook.sources import problem_of
+from labelveil.feature_party.ridge import fit as ridges
+from labelveil.feature_party.ridge.codes import CodeRows
+from labelveil.feature_party.ridge.fit import RidgeFit
+from labelveil.feature_party.ridge.law import SumRows
+from labelveil.feature_party.ridge.ridge import Ridge, Sparse, compressed
 
 ROWS, GROUPS = 6000, 200
 

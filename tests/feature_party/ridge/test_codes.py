@@ -14,8 +14,8 @@ from labelveil.common.errors import ConfigError, DataError
 
 pytest.importorskip("torch", reason="the features party needs torch")
 
-from labelveil.feature_party.groups.codes import CodeRows
 from labelveil.feature_party.notebook.sources import problem_of
+from labelveil.feature_party.ridge.codes import CodeRows
 
 
 def likelihood(rows: CodeRows, channel: int, code: int, mean: float, deviation: float) -> float:

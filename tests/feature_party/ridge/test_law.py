@@ -17,7 +17,7 @@ from labelveil.common.mechanisms.group_sums import (
     NoisySums,
     PrivateSums,
 )
-from labelveil.feature_party.groups.law import SumRows, as_normal, clipped_moments, inside_share
+from labelveil.feature_party.ridge.law import SumRows, as_normal, clipped_moments, inside_share
 from tests.statistics import mean_fits
 
 LATTICE = Lattice(-20.0, 20.0, 400)

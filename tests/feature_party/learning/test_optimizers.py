@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from labelveil.feature_party.training.optimizers import Optimizer
+from labelveil.feature_party.learning.optimizers import Optimizer
 
 
 @pytest.mark.parametrize(("name", "beta2"), [("adamw", 0.99), ("adamw", 0.999), ("rmsprop", 0.99)])

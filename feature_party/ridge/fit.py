@@ -1,6 +1,6 @@
 """Ridge regression on random features from noisy sums, with a scale of each column learned.
 
-Sums are linear in predictions (:mod:`labelveil.feature_party.groups.law`), so that their marginal
+Sums are linear in predictions (:mod:`labelveil.feature_party.ridge.law`), so that their marginal
 likelihood has a closed form; its gradient finds the scale of each column, the amplitudes and the
 labels' own deviation. Which columns matter decides everything: noise leaves few sums to learn from.
 
@@ -25,9 +25,10 @@ import scipy
 import torch
 
 from labelveil.common.arrays import Floats, Indices
-from labelveil.feature_party.groups.codes import CodeRows
-from labelveil.feature_party.groups.law import SumRows, as_normal
-from labelveil.feature_party.groups.ridge import (
+from labelveil.feature_party.learning.optimizers import Optimizer
+from labelveil.feature_party.ridge.codes import CodeRows
+from labelveil.feature_party.ridge.law import SumRows, as_normal
+from labelveil.feature_party.ridge.ridge import (
     IN_CACHE,
     Ridge,
     Rows,
@@ -35,8 +36,7 @@ from labelveil.feature_party.groups.ridge import (
     dense,
     features_of_rows,
 )
-from labelveil.feature_party.groups.wave_sums import SummedRows, WaveSums
-from labelveil.feature_party.training.optimizers import Optimizer
+from labelveil.feature_party.ridge.wave_sums import SummedRows, WaveSums
 
 FEATURES = 300
 _WEIGHINGS = 4

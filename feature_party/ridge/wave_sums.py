@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import torch
 
-from labelveil.feature_party.groups.ridge import IN_CACHE, Sparse, along, dense
+from labelveil.feature_party.ridge.ridge import IN_CACHE, Sparse, along, dense
 
 
 class WaveSums(torch.autograd.Function):

@@ -260,7 +260,7 @@ def _with_atoms(support: Support, build: Callable[[Floats, Floats, Floats], Head
     return AtomHead(head, support.prior, low, high) if low or high else head
 
 
-def _log_axis(values: Floats, prior: Floats) -> Floats:
+def log_axis(values: Floats, prior: Floats) -> Floats:
     """ln(y − y_1 + c), c a fraction of the prior's median distance from the lowest label."""
     above = values - values[0]
     median = above[np.searchsorted(np.cumsum(prior), 0.5)]
@@ -280,7 +280,7 @@ def _tilts(axis: Floats, prior: Floats) -> Floats:
 
 
 def _log_normal(values: Floats, widths: Floats, prior: Floats) -> Head:
-    axis = _log_axis(values, prior)
+    axis = log_axis(values, prior)
     gaps = np.diff(axis)
     widths = np.concatenate([gaps[:1], (gaps[1:] + gaps[:-1]) / 2, gaps[-1:]])
     return LocationScaleHead("log-normal", axis, widths, prior)

@@ -1,6 +1,6 @@
 """Names of objectives, heads and learners, importable without torch."""
 
-LEARNER_NAMES = ("networks", "trees", "linear")
+LEARNER_NAMES = ("networks", "trees", "kernel", "linear")
 OBJECTIVE_NAMES = ("likelihood", "debiased", "raw", "true")
 HEAD_NAMES = (
     "softmax",

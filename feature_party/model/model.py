@@ -37,6 +37,7 @@ from labelveil.feature_party.model.columns import columns, quantile
 from labelveil.feature_party.model.encoding import Encoded, Encoder
 from labelveil.feature_party.model.facts import ModelFacts
 from labelveil.feature_party.model.network import EVERYBODY, Ensemble, Learned, NetworkShape
+from labelveil.feature_party.model.random_features import RandomFeatures, RandomFeaturesShape
 from labelveil.feature_party.model.reach import Reach
 from labelveil.feature_party.model.trees import Trees, TreesShape
 from labelveil.feature_party.tables import SOURCE, Table, collect_table
@@ -124,12 +125,16 @@ def load_states(path: Path, device: torch.device | str) -> list[dict[str, torch.
     return states
 
 
+Shape = NetworkShape | TreesShape | RandomFeaturesShape
+
+
 @dataclass
 class Expert:
     """One trained candidate."""
 
     objective: Objective  # what it was trained for, which gives its outputs their meaning
-    learned: Learned  # networks, boosted trees, or networks without hidden layers
+    # networks, boosted trees, ridges on random features, or networks without hidden layers
+    learned: Learned
     weight: float  # share of the mixture; the weights of a model's experts sum to 1
 
 
@@ -400,19 +405,24 @@ def _expert(
     device: torch.device,
 ) -> Expert:
     learned: Learned
-    of_trees = entry["learner"] == Trees.kind
-    kind: type[NetworkShape | TreesShape] = TreesShape if of_trees else NetworkShape
-    shape = TypeAdapter(kind).validate_python(entry["shape"])
+    kinds: dict[str, type[Shape]] = {
+        Trees.kind: TreesShape,
+        RandomFeatures.kind: RandomFeaturesShape,
+    }
+    kind = kinds.get(entry["learner"], NetworkShape)
+    shape: Shape = TypeAdapter(kind).validate_python(entry["shape"])
     # before room is made for weights, or an input is looked up among them
     there = sum(weights.numel() for weights in state.values())
     if shape.weights != there or shape.cardinalities != encoder.cardinalities:
         raise ValueError(f"{there:,} weights for a shape of {shape.weights:,}")
     if isinstance(shape, TreesShape):
         learned = Trees(shape)
+    elif isinstance(shape, RandomFeaturesShape):
+        learned = RandomFeatures(shape)
     else:
         learned = Ensemble(shape, torch.Generator().manual_seed(0))
     learned.to(device).load_state_dict(state)
-    if isinstance(learned, Trees):
+    if not isinstance(learned, Ensemble):
         learned.check()
     stored = entry["tilts"]
     tilts = None if stored is None else np.array(stored)

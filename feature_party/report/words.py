@@ -37,7 +37,11 @@ _HEADS = {
     "negative-binomial": "a negative binomial distribution",
     "mean": "a mean, with the released histogram around it",
 }
-_LEARNERS = {"trees": " by boosted trees", "linear": " by a linear model"}
+_LEARNERS = {
+    "trees": " by boosted trees",
+    "kernel": " by a ridge on random features",
+    "linear": " by a linear model",
+}
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,11 @@ class RidgeFit:
         Length over which predictions are first taken to change, as a multiple of √F.
     along
         Share of the columns that a wave runs along.
+    waves
+        How many there are.
+    steps
+        In which scales are learned, and in which they are learned on around what was then
+        predicted.
     """
 
     def __init__(
@@ -107,6 +112,8 @@ class RidgeFit:
         start: float = 1.0,
         codes: CodeRows | None = None,
         along: float = 1.0,
+        waves: int | None = None,
+        steps: tuple[int, int] | None = None,
     ) -> None:
         draw = torch.Generator().manual_seed(seed)
         count = inputs.shape[1]
@@ -114,10 +121,11 @@ class RidgeFit:
         self.few_sums, self.places = data, np.arange(data.sums.size)
         self.range = upper - lower
         self.inputs = inputs if isinstance(inputs, Sparse) else dense(inputs)
-        kept = torch.rand(count, FEATURES, generator=draw) < along
+        self.steps, waves = steps or (STEPS, STEPS_AGAIN), waves or FEATURES
+        kept = torch.rand(count, waves, generator=draw) < along
         kept |= ~kept.any(dim=0)  # a wave along no column would be a constant
-        self.frequencies = torch.randn(count, FEATURES, generator=draw) * kept
-        self.phases = 2 * math.pi * torch.rand(FEATURES, generator=draw)
+        self.frequencies = torch.randn(count, waves, generator=draw) * kept
+        self.phases = 2 * math.pi * torch.rand(waves, generator=draw)
         rows = inputs.shape[0]
         some = dense(inputs[:: -(-max(rows, 1) // _EVENTS)]).numpy()
         spread = float(some.std(axis=0, dtype=np.float64).mean()) or 1.0
@@ -159,7 +167,7 @@ class RidgeFit:
         some = len(self._picked()) < self.all_sums.groups.size
         weighed = not self.all_sums.open_ended.all()
         again = some or weighed or self.codes is not None
-        for steps in (STEPS, STEPS_AGAIN) if again else (STEPS,):
+        for steps in self.steps if again else self.steps[:1]:
             self._learn_by_few(steps, after_step)
             ridge = self._solved(of_few, weighed)
             if again:
@@ -171,6 +179,15 @@ class RidgeFit:
                 self._predict(ridge)
             ridge = self._solved(constant, weighed)
         return ridge
+
+    @property
+    def amplitude(self) -> float:
+        """Deviation that coefficients are expected to have, in units of the label."""
+        return float(self.logs[0].detach().exp()) * self.range
+
+    @property
+    def _waves(self) -> int:
+        return self.phases.numel()
 
     @property
     def misses(self) -> Floats | None:
@@ -329,13 +346,13 @@ class RidgeFit:
 
     def _part(self, events: torch.Tensor) -> SummedRows:
         """Some events of sums."""
-        return SummedRows.from_rows(self._rows(events), *self._weighed(events), FEATURES)
+        return SummedRows.from_rows(self._rows(events), *self._weighed(events), self._waves)
 
-    @staticmethod
-    def _each(rows: torch.Tensor | Sparse) -> SummedRows:
+    def _each(self, rows: torch.Tensor | Sparse) -> SummedRows:
         """Rows each of which is a group of its own."""
         count = rows.shape[0]
-        return SummedRows.from_rows(rows, torch.arange(count), torch.ones(count), count, FEATURES)
+        given = torch.arange(count), torch.ones(count), count, self._waves
+        return SummedRows.from_rows(rows, *given)
 
     def _parts_of_codes(self, codes: torch.Tensor) -> list[tuple[torch.Tensor, SummedRows]]:
         """Some codes and their events, part by part."""
@@ -455,7 +472,7 @@ class RidgeFit:
         """(G, 1 + F + D) sums of the features of all events by group, times their slopes."""
         rows, groups = self.data.rows, torch.as_tensor(self.data.groups)
         ridge = self.log_scales.exp(), self.frequencies, self.phases, self.logs[1].exp()
-        total = torch.zeros(self.data.sums.size, 1 + self.inputs.shape[1] + FEATURES)
+        total = torch.zeros(self.data.sums.size, 1 + self.inputs.shape[1] + self._waves)
         for start in range(0, len(rows), IN_CACHE):
             part = slice(start, start + IN_CACHE)
             features = features_of_rows(self._of(rows[part]), *ridge)
@@ -466,7 +483,7 @@ class RidgeFit:
     def _sizes(self) -> torch.Tensor:
         """(1 + F + D,) what deviation coefficients are expected to have; the constant's is 1: the
         whole range."""
-        width = self.inputs.shape[1] + FEATURES
+        width = self.inputs.shape[1] + self._waves
         return torch.cat([torch.ones(1), self.logs[0].exp().expand(width)]).double()
 
     def _solved(self, constant: float, around: bool) -> Ridge:

@@ -94,6 +94,13 @@ class SumRows:
     """(G,) variances of the exact noise."""
 
     @classmethod
+    def none(cls) -> SumRows:
+        """Those of no answer, where codes alone are learned from."""
+        no_rows, no_numbers = np.zeros(0, dtype=np.int64), np.zeros(0)
+        of_rows = no_rows, no_rows, no_numbers, no_numbers, np.zeros(0, dtype=np.bool_), no_numbers
+        return cls(*of_rows, no_numbers, no_numbers)
+
+    @classmethod
     def from_answers(cls, answers: Sequence[PrivateSums]) -> SumRows:
         """Those of answers about rows that lie one behind the other's."""
         parts, row, group = [], 0, 0

@@ -11,7 +11,7 @@ Source: Green, *Iteratively Reweighted Least Squares for Maximum Likelihood Esti
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -24,9 +24,9 @@ from labelveil.feature_party.model.network import EMBEDDING, Ensemble, NetworkSh
 from labelveil.feature_party.training.fitting import EpochRecord, Fit
 from labelveil.feature_party.training.folds import FoldedRows
 
-PENALTIES = tuple(10.0 ** (0.25 - half / 2) for half in range(8))
-"""Strengths in units of the information of all rows, the strongest first."""
 _STEPS = 4
+PENALTIES = tuple((10.0 ** (0.25 - half / 2), _STEPS) for half in range(8))
+"""Strengths in units of the information of all rows, the strongest first, and steps with each."""
 _PATIENCE = 2
 _WEIGHED = 2 * 10**8
 """Multiplications that weighing rows by their own information may take; some rows stand for all."""
@@ -35,18 +35,20 @@ _LONGEST = 1.0
 
 
 Singles = NDArray[np.float32]
+Coefficients = list[tuple[Floats, Floats]]
+"""Each model's (w, p) slopes and (p,) outputs of a row of zeros."""
 
 
 class Design:
     """The inputs of all rows, for the models of all folds at once, whatever law they are of.
 
-    Of w inputs some are the same for every model, and the encodings of categories are not. One
-    product with the former serves all models: they are read once instead of once a model.
+    Of w inputs (n, N) ``numbers`` are the same for every model, and the encodings of categories are
+    not. One product with the former serves all models: they are read once instead of once a model.
     """
 
-    def __init__(self, rows: FoldedRows) -> None:
+    def __init__(self, rows: FoldedRows, numbers: Singles) -> None:
         folds, size = range(len(rows.folds)), len(rows.inputs)
-        self.numbers = rows.inputs.numeric
+        self.numbers = numbers
         self.encoded = np.zeros((len(folds), size, len(rows.encoder.cardinalities)), np.float32)
         for fold in folds if rows.encoder.categorical else ():
             self.encoded[fold] = rows.encoded(fold)
@@ -87,22 +89,29 @@ class Design:
         return np.asarray(np.concatenate([numbers, words], axis=1) - self.centres[..., None] * sums)
 
 
-class _Ridge:
-    """The models of one law, one leaving out each fold; they start from the law's own outputs."""
+class Ridge:
+    """The models of one law, one leaving out each fold; they start from the law's own outputs.
 
-    def __init__(self, design: Design, rows: FoldedRows, table: Derivatives) -> None:
-        self.design, self.rows, self.table = design, rows, table
+    Penalties are in units of the information of all rows, or of a ``precision`` that slopes have
+    before anything is known.
+    """
+
+    def __init__(
+        self, design: Design, rows: FoldedRows, table: Derivatives, precision: float | None
+    ) -> None:
+        self.design, self.rows, self.table, self.precision = design, rows, table, precision
         models = len(rows.folds)
         self.slopes = np.zeros((models, design.width, table.outputs))
         self.starts = np.zeros((models, 1, table.outputs))
         self.raw = np.zeros((models, len(rows.codes), table.outputs))
 
-    def fit(self, penalty: float) -> tuple[float, float]:
-        """Go on from the last, stronger penalty; mean losses of their rows and of the folds."""
+    def fit(self, penalty: float, count: int) -> tuple[float, float]:
+        """Go on from the last, stronger penalty, so many steps; mean losses of their rows and of
+        the folds."""
         design, rows = self.design, self.rows
         steps, starts = np.empty_like(self.slopes), np.empty_like(self.starts)
         gradients, losses = np.zeros_like(self.raw), np.zeros(len(rows.folds))
-        for _ in range(_STEPS):
+        for _ in range(count):
             information = list[Floats]()
             for fold, kept in enumerate(design.kept):
                 found = self.table.derivatives(self.raw[fold, kept], rows.codes[kept])
@@ -133,8 +142,9 @@ class _Ridge:
         """Step of slopes and starts, all rows having the average information."""
         weight, rows = information.mean(axis=0), len(information)
         values, vectors = self.design.values[fold], self.design.vectors[fold]
-        pull = pull / weight + penalty * rows * self.slopes[fold]
-        shrunk = (vectors.T @ pull) / (np.maximum(values, 0)[:, None] + penalty * rows)
+        ridge = penalty * self._unit(information) / weight
+        pull = pull / weight + ridge * self.slopes[fold]
+        shrunk = (vectors.T @ pull) / (np.maximum(values, 0)[:, None] + ridge)
         step = vectors @ shrunk
         if self.table.scale is not None:
             step[:, self.table.scale] = 0.0
@@ -151,8 +161,10 @@ class _Ridge:
         pull = np.concatenate([start[None], pull])
         before = np.concatenate([self.starts[fold], self.slopes[fold]])
         steps = np.empty_like(before)
-        for output, weights in enumerate(information.T):
-            ridge = np.full(width + 1, penalty * rows * weights.mean())
+        for output, (weights, unit) in enumerate(
+            zip(information.T, self._unit(information), strict=True)
+        ):
+            ridge = np.full(width + 1, penalty * unit)
             ridge[0] = 0.0  # the start is free
             hessian = inputs.T @ (weights[some, None] * inputs)
             hessian *= rows / len(weights[some])
@@ -160,14 +172,19 @@ class _Ridge:
             steps[:, output] = np.linalg.solve(hessian, pull[:, output] + ridge * before[:, output])
         return steps[1:], steps[0]
 
+    def _unit(self, information: Floats) -> Floats:
+        """(p,) what penalties of each output's slopes are multiples of."""
+        if self.precision is None:
+            return np.asarray(len(information) * information.mean(axis=0))
+        return np.full(information.shape[1], self.precision)
+
     @property
     def outputs(self) -> list[Floats]:
         """Each model's (v, p) outputs for the rows of its fold."""
         return [raw[held] for raw, held in zip(self.raw, self.rows.folds, strict=True)]
 
     @property
-    def coefficients(self) -> list[tuple[Floats, Floats]]:
-        """Each model's (w, p) slopes and (p,) outputs of a row of zeros."""
+    def coefficients(self) -> Coefficients:
         moved = self.starts - self.design.centres[:, None] @ self.slopes
         return list(zip(self.slopes.copy(), moved[:, 0], strict=True))
 
@@ -181,28 +198,33 @@ def fit_linear(
 ) -> Fit:
     """Fit linear models for a law, which has a table, to the rows of a design; one leaves each fold
     out. ``on_epoch`` is called after every strength of the penalty."""
-    models = _Ridge(design, rows, table)
+    best, history, outputs = fit_path(Ridge(design, rows, table, None), PENALTIES, on_epoch)
+    return rows.fit(objective, _as_network(best, rows, objective.outputs), history, outputs)
+
+
+def fit_path(
+    models: Ridge, path: Sequence[tuple[float, int]], on_epoch: Callable[[EpochRecord], None]
+) -> tuple[Coefficients, list[EpochRecord], list[Floats]]:
+    """Fit models with one penalty after another, until weaker ones help no more: the best
+    coefficients, what happened, and each model's (v, p) outputs for the rows of its fold."""
     history: list[EpochRecord] = []
     least, waited = np.inf, 0
     best, outputs = models.coefficients, models.outputs
-    for number, penalty in enumerate(PENALTIES, start=1):
-        training, held = models.fit(penalty)
+    for number, (penalty, steps) in enumerate(path, start=1):
+        training, held = models.fit(penalty, steps)
         better = held < least
         waited += 1
         if better:
             least, waited, best, outputs = held, 0, models.coefficients, models.outputs
         ended = "no better with a weaker penalty" if waited >= _PATIENCE else ""
-        history.append(EpochRecord(number, len(PENALTIES), training, held, better, ended))
+        history.append(EpochRecord(number, len(path), training, held, better, ended))
         on_epoch(history[-1])
         if ended:
             break
-    learned = _as_network(best, rows, objective.outputs)
-    return rows.fit(objective, learned, history, outputs)
+    return best, history, outputs
 
 
-def _as_network(
-    coefficients: list[tuple[Floats, Floats]], rows: FoldedRows, outputs: int
-) -> Ensemble:
+def _as_network(coefficients: Coefficients, rows: FoldedRows, outputs: int) -> Ensemble:
     """A network without hidden layers; a category's embedding is what it adds to each output."""
     encoder, encodings = rows.encoder, rows.encodings
     shape = NetworkShape(encoder.inputs, encoder.cardinalities, (), outputs, len(coefficients))

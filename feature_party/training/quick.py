@@ -1,4 +1,5 @@
-"""Learners that take seconds: a linear model for every law, boosted trees for the likeliest."""
+"""Learners that take seconds: a linear model for every law, boosted trees and ridges on random
+features for the likeliest."""
 
 from __future__ import annotations
 
@@ -8,14 +9,17 @@ from functools import cached_property
 
 from labelveil.common.errors import ConfigError
 from labelveil.feature_party.learning.derivatives import Derivatives, derivatives_of
+from labelveil.feature_party.learning.mixing import ahead
 from labelveil.feature_party.learning.objectives import (
     LikelihoodObjective,
     Objective,
     PointObjective,
 )
+from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.model.network import EMBEDDING
 from labelveil.feature_party.training.fitting import EpochRecord
 from labelveil.feature_party.training.folds import FoldedRows
+from labelveil.feature_party.training.kernel import MOST_COLUMNS, KernelFit, columns
 from labelveil.feature_party.training.linear import Design, fit_linear
 from labelveil.feature_party.training.mixture import Candidate, ProgressCallback, Trained
 from labelveil.feature_party.training.trees import EXACT, LARGE, SMALL, Fold, fit_trees, folds_of
@@ -27,23 +31,27 @@ _TREES = 2
 
 
 class QuickLearners:
-    """Linear models and boosted trees for those laws that a table serves, in seconds.
+    """Linear models, ridges on random features and boosted trees for those laws that a table
+    serves, in seconds.
 
-    ``learner`` is ``linear``, ``trees``, or ``auto`` for both; what is asked for says why it cannot
-    serve. ``objective`` finds a candidate's law. What only ``asks`` has small trees alone. Of true
-    labels trees alone learn.
+    ``learner`` is one of ``linear``, ``kernel`` and ``trees``, or ``auto`` for all; what is asked
+    for says why it cannot serve. ``objective`` finds a candidate's law. What only ``asks`` has
+    small trees alone. Of true labels trees alone learn.
     """
 
     def __init__(
         self,
         learner: str,
         rows: FoldedRows,
+        support: Support,
         objective: Callable[[Candidate], Objective],
         on_epoch: ProgressCallback | None,
         asks: bool = False,
     ) -> None:
-        self.learner, self.rows, self.on_epoch, self.asks = learner, rows, on_epoch, asks
+        self.learner, self.rows, self.support = learner, rows, support
+        self.on_epoch, self.asks = on_epoch, asks
         self._found = objective
+        self._kernel: KernelFit | None = None
 
     def linear(self, laws: Sequence[Candidate]) -> list[Trained]:
         """Linear models; unasked only where rows are few.
@@ -52,7 +60,7 @@ class QuickLearners:
         """
         unasked = self.learner == "auto" and len(self.rows.codes) > MOST_LINEAR
         served = self._served(laws)
-        if self.learner == "trees" or unasked:
+        if self.learner in ("trees", "kernel") or unasked:
             return []
         # what a category adds to each output is kept in its embedding
         most = EMBEDDING if self.rows.encoder.cardinalities else MOST_LINEAR
@@ -64,8 +72,30 @@ class QuickLearners:
             )
         return [self._fit(law, "linear") for law in served]
 
+    def kernel(self, likeliest: Sequence[Candidate], linear: Sequence[Trained]) -> list[Trained]:
+        """Ridges on random features, for the likeliest laws; unasked only where rows and columns
+        are few, and half of the models of the first law are ahead of a linear one."""
+        if self.learner == "kernel":
+            return [self._fit(law, "kernel") for law in likeliest]
+        if not linear or columns(self.rows) > MOST_COLUMNS:
+            return []
+        objective, table = self._objective(law := likeliest[0]), self._table(law)
+        if not isinstance(objective, LikelihoodObjective) or table is None:
+            return []
+        first = self._waves(law).first_losses(objective, table(), lambda record: None)
+        (beaten,) = (each.fit.losses for each in linear if each.candidate.head == law.head)
+        if not ahead(beaten[: first.size], first, 1.0):
+            return []
+        return [self._fit(law, "kernel") for law in likeliest]
+
+    def _waves(self, law: Candidate) -> KernelFit:
+        """Along the columns, of one scale for all laws: on the first one's axis."""
+        if self._kernel is None:
+            self._kernel = KernelFit(self.rows, self.support, law.name)
+        return self._kernel
+
     def likeliest(self, laws: Sequence[Candidate], linear: Sequence[Trained]) -> list[Candidate]:
-        """Laws to boost trees for, in order: linear models say which are likely.
+        """Laws for trees and ridges, in order: linear models say which are likely.
 
         ``ConfigError`` if the learner that is asked for serves none of the laws.
         """
@@ -80,6 +110,8 @@ class QuickLearners:
 
         ``ConfigError`` if they are asked for and cannot be boosted here.
         """
+        if self.learner not in ("auto", "trees"):
+            return [], []
         try:
             return [self._fit(law, "trees")], []
         except ConfigError as error:
@@ -89,7 +121,7 @@ class QuickLearners:
 
     @cached_property
     def _design(self) -> Design:
-        return Design(self.rows)
+        return Design(self.rows, self.rows.inputs.numeric)
 
     @cached_property
     def _folds(self) -> list[Fold]:
@@ -129,6 +161,8 @@ class QuickLearners:
             if self.rows.labels is not None:
                 sizes = [EXACT]
             fit = fit_trees(objective, table(), self.rows, self._folds, on_epoch, sizes)
+        elif isinstance(objective, LikelihoodObjective) and learner == "kernel":
+            fit = self._waves(law).fit(objective, table(), on_epoch)
         elif isinstance(objective, LikelihoodObjective):
             fit = fit_linear(objective, table(), self.rows, self._design, on_epoch)
         else:

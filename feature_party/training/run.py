@@ -192,13 +192,18 @@ class _Run:
     def _quick_ones(
         self, plain: Sequence[Candidate]
     ) -> tuple[list[Trained], list[Candidate], list[Trained]]:
-        """Linear models of all laws, those that are likeliest by these, and trees of the first."""
+        """Linear models of all laws and ridges of the likeliest by these, which laws these are, and
+        trees of the first."""
         quick = self._quick
         if quick is None:
             return [], [], []
         linear = self.workers.from_first(quick.linear(plain) if self.workers.first else [])
         likeliest = quick.likeliest(plain, linear)
-        return linear, likeliest, [each for law in likeliest[:1] for each in self._boosted(law)]
+        ridges = self.workers.from_first(
+            quick.kernel(likeliest, linear) if self.workers.first else []
+        )
+        trees = [each for law in likeliest[:1] for each in self._boosted(law)]
+        return linear + ridges, likeliest, trees
 
     def _beside_networks(
         self, plain: Sequence[Candidate], meanwhile: Callable[[], T]
@@ -258,7 +263,8 @@ class _Run:
             raise ConfigError(
                 f"learner={learner!r} trains in memory alone; set [training] shards to never"
             )
-        return QuickLearners(learner, rows, self._law, self.setup.on_epoch, self.setup.asks)
+        given = self._law, self.setup.on_epoch, self.setup.asks
+        return QuickLearners(learner, rows, self.support, *given)
 
     def _boosted(self, law: Candidate) -> list[Trained]:
         """Trees for a law, if they can be boosted here; worker 0 does it."""

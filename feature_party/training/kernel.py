@@ -21,7 +21,7 @@ import torch
 
 from labelveil.common.arrays import Floats, Indices, Singles
 from labelveil.feature_party.learning.derivatives import Derivatives
-from labelveil.feature_party.learning.heads import log_axis
+from labelveil.feature_party.learning.heads import LocationScaleHead, log_axis
 from labelveil.feature_party.learning.objectives import LikelihoodObjective
 from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.model.encoding import Encoded
@@ -33,7 +33,7 @@ from labelveil.feature_party.ridge.law import SumRows
 from labelveil.feature_party.ridge.ridge import compressed
 from labelveil.feature_party.training.fitting import EpochRecord, Fit
 from labelveil.feature_party.training.folds import FoldedRows
-from labelveil.feature_party.training.linear import Coefficients, Design, Ridge, fit_path
+from labelveil.feature_party.training.linear import Coefficients, Design, LinearModels, fit_path
 
 MOST_COLUMNS = 64
 """With more, values of categories included, scales take longer than all else, and of census with
@@ -71,6 +71,8 @@ class _Group:
     precision: float
     """Of these coefficients, in units of a law's outputs."""
     design: Design
+    near: Floats
+    """(n,) expected labels, of a ridge that has seen no code of these folds."""
 
     @classmethod
     def learned(
@@ -83,8 +85,8 @@ class _Group:
         some = np.sort(np.random.default_rng(seed).permutation(mine)[:_ROWS])
         part = Encoded(rows.inputs.numeric[some], rows.inputs.categories[some])
         axis = _axis(support, head)
-        mean, legs = float(support.prior @ axis), range(len(support.shares))
-        channels = [support.likelihood[:, support.channel_of == leg] for leg in legs]
+        mean, legs = float(support.prior @ axis), enumerate(support.shares)
+        channels = [support.likelihood[:, support.channel_of == leg] / share for leg, share in legs]
         fit = RidgeFit(
             compressed(columns_of(encoder, part)[:, every]),
             SumRows.none(),
@@ -112,10 +114,25 @@ class _Group:
         deviation = float(np.sqrt(support.prior @ (axis - mean) ** 2))
         precision = (deviation / (fit.amplitude * size)) ** 2
         design = Design(rows, _numbers(waves, rows.inputs, amplitudes))
-        return cls(rows, waves, amplitudes, float(precision), design)
+        near = np.empty(len(rows.inputs))
+        for start in range(0, len(near), _ROWS_AT_ONCE):
+            at_once = slice(start, start + _ROWS_AT_ONCE)
+            part = Encoded(rows.inputs.numeric[at_once], rows.inputs.categories[at_once])
+            near[at_once] = ridge.predict(compressed(columns_of(encoder, part)[:, every]))
+        near = np.interp(near, axis, support.values)
+        return cls(rows, waves, amplitudes, float(precision), design, near)
 
-    def fit(self, table: Derivatives, on_epoch: Callable[[EpochRecord], None]) -> _Found:
-        models = Ridge(self.design, self.rows, table, self.precision)
+    def fit(
+        self,
+        objective: LikelihoodObjective,
+        table: Derivatives,
+        on_epoch: Callable[[EpochRecord], None],
+    ) -> _Found:
+        models = LinearModels(self.design, self.rows, table, self.precision)
+        if isinstance(law := objective.family, LocationScaleHead):
+            # from a constant a law explains by its width what codes say, and stays there
+            location = np.interp(self.near, objective.support.values, law.axis.numpy())
+            models.start(0, location, _PENALTIES[0][0])
         return fit_path(models, _PENALTIES, on_epoch)
 
 
@@ -167,7 +184,7 @@ class KernelFit:
             of_half, seed = replace(rows, folds=rows.folds[half]), 2 * rows.seed + number
             self._groups.append(_Group.learned(of_half, mine, self.support, self.head, seed))
         for group in self._groups[len(found) : count]:
-            found.append(group.fit(table, on_epoch))
+            found.append(group.fit(objective, table, on_epoch))
         return found
 
     def _model(self, coefficients: list[Coefficients], outputs: int) -> RandomFeatures:

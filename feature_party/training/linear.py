@@ -89,7 +89,7 @@ class Design:
         return np.asarray(np.concatenate([numbers, words], axis=1) - self.centres[..., None] * sums)
 
 
-class Ridge:
+class LinearModels:
     """The models of one law, one leaving out each fold; they start from the law's own outputs.
 
     Penalties are in units of the information of all rows, or of a ``precision`` that slopes have
@@ -104,6 +104,18 @@ class Ridge:
         self.slopes = np.zeros((models, design.width, table.outputs))
         self.starts = np.zeros((models, 1, table.outputs))
         self.raw = np.zeros((models, len(rows.codes), table.outputs))
+
+    def start(self, output: int, targets: Floats, penalty: float) -> None:
+        """Begin near (n,) numbers of one output, of which no model may know its own fold."""
+        design = self.design
+        for fold, kept in enumerate(design.kept):
+            inputs = design.inputs(fold, kept) - design.centres[fold].astype(np.float32)
+            mean = targets[kept].mean()
+            pull = inputs.T @ (targets[kept] - mean).astype(np.float32)
+            vectors, ridge = design.vectors[fold], penalty * self._unit(np.ones((kept.size, 1)))
+            shrunk = (vectors.T @ pull) / (np.maximum(design.values[fold], 0) + ridge)
+            self.slopes[fold, :, output], self.starts[fold, 0, output] = vectors @ shrunk, mean
+        self.raw = design.outputs(self.slopes) + self.starts
 
     def fit(self, penalty: float, count: int) -> tuple[float, float]:
         """Go on from the last, stronger penalty, so many steps; mean losses of their rows and of
@@ -198,12 +210,12 @@ def fit_linear(
 ) -> Fit:
     """Fit linear models for a law, which has a table, to the rows of a design; one leaves each fold
     out. ``on_epoch`` is called after every strength of the penalty."""
-    best, history, outputs = fit_path(Ridge(design, rows, table, None), PENALTIES, on_epoch)
+    best, history, outputs = fit_path(LinearModels(design, rows, table, None), PENALTIES, on_epoch)
     return rows.fit(objective, _as_network(best, rows, objective.outputs), history, outputs)
 
 
 def fit_path(
-    models: Ridge, path: Sequence[tuple[float, int]], on_epoch: Callable[[EpochRecord], None]
+    models: LinearModels, path: Sequence[tuple[float, int]], on_epoch: Callable[[EpochRecord], None]
 ) -> tuple[Coefficients, list[EpochRecord], list[Floats]]:
     """Fit models with one penalty after another, until weaker ones help no more: the best
     coefficients, what happened, and each model's (v, p) outputs for the rows of its fold."""

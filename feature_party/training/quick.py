@@ -9,7 +9,6 @@ from functools import cached_property
 
 from labelveil.common.errors import ConfigError
 from labelveil.feature_party.learning.derivatives import Derivatives, derivatives_of
-from labelveil.feature_party.learning.mixing import ahead
 from labelveil.feature_party.learning.objectives import (
     LikelihoodObjective,
     Objective,
@@ -74,17 +73,18 @@ class QuickLearners:
 
     def kernel(self, likeliest: Sequence[Candidate], linear: Sequence[Trained]) -> list[Trained]:
         """Ridges on random features, for the likeliest laws; unasked only where rows and columns
-        are few, and half of the models of the first law are ahead of a linear one."""
+        are few, and codes are likelier under half of the models of the first law than under linear
+        ones."""
         if self.learner == "kernel":
             return [self._fit(law, "kernel") for law in likeliest]
-        if not linear or columns(self.rows) > MOST_COLUMNS:
+        if not (linear and likeliest) or columns(self.rows) > MOST_COLUMNS:
             return []
         objective, table = self._objective(law := likeliest[0]), self._table(law)
         if not isinstance(objective, LikelihoodObjective) or table is None:
             return []
         first = self._waves(law).first_losses(objective, table(), lambda record: None)
         (beaten,) = (each.fit.losses for each in linear if each.candidate.head == law.head)
-        if not ahead(beaten[: first.size], first, 1.0):
+        if first.mean() >= beaten[: first.size].mean():
             return []
         return [self._fit(law, "kernel") for law in likeliest]
 

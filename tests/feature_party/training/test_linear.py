@@ -97,9 +97,8 @@ def test_products_are_those_of_the_centred_inputs_of_each_fold(words: int) -> No
     fold_of = np.arange(9) % 3  # the third is left out by no model
     rows: Any = MagicMock(folds=[None, None], encoded=lambda fold: encodings[fold], fold_of=fold_of)
     rows.inputs.__len__.return_value = 9
-    rows.inputs.numeric = numbers.astype(np.float32)
     rows.encoder.configure_mock(categorical=["c"] * words, cardinalities=[5] * words)
-    design = linear.Design(rows)
+    design = linear.Design(rows, numbers.astype(np.float32))
     slopes, gradients = rng.normal(size=(2, 3 + words, 2)), rng.normal(size=(2, 9, 2))
     outputs, pulls = design.outputs(slopes), design.pulls(gradients)
     for fold in range(2):
@@ -166,3 +165,28 @@ def test_a_linear_model_of_one_fold_knows_categories() -> None:
     table = pl.DataFrame({"x": rng.normal(size=ROWS), "shop": shop.astype(str)})
     data = events(table, means)
     assert unexplained(fitted(data, learner="linear", ensemble=1), data, means) < 0.3
+
+
+def test_a_precision_of_slopes_is_what_a_ridge_has() -> None:
+    """Against the normal equations: squared errors of numbers that are seen as they are."""
+    rng = np.random.default_rng(5)
+    numbers, fold_of = rng.normal(size=(60, 3)).astype(np.float32), np.arange(60) % 2
+    seen = 0.1 * (numbers @ [1.0, -2.0, 0.5]) + 0.01 * rng.normal(size=60)
+    rows: Any = MagicMock(folds=[np.flatnonzero(fold_of == fold) for fold in range(2)])
+    rows.configure_mock(fold_of=fold_of, codes=np.arange(60), inputs=numbers)
+    rows.encoder.configure_mock(categorical=[], cardinalities=[])
+    table: Any = MagicMock(outputs=1, scale=None)
+    table.loss = lambda raw, codes: (raw[:, 0] - seen[codes]) ** 2 / 2
+    table.derivatives = lambda raw, codes: (
+        table.loss(raw, codes), raw - seen[codes, None], np.ones_like(raw)
+    )  # fmt: skip
+    design = linear.Design(rows, numbers)
+    models = linear.LinearModels(design, rows, table, precision=7.0)
+    models.fit(3.0, 2)
+    for fold, (slopes, start) in enumerate(models.coefficients):
+        kept = fold_of != fold
+        centred = numbers[kept] - numbers[kept].mean(axis=0)
+        expected = np.linalg.solve(centred.T @ centred + 21 * np.eye(3), centred.T @ seen[kept])
+        np.testing.assert_allclose(slopes[:, 0], expected, rtol=1e-4)
+        mean = seen[kept].mean() - numbers[kept].mean(axis=0) @ expected
+        np.testing.assert_allclose(start, mean, rtol=1e-3, atol=1e-6)

@@ -1,0 +1,172 @@
+"""Ridges on random features: what they learn, and that no fold's codes reach who leaves it out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from labelveil.feature_party.config.sections import DataSection, TrainingSection
+from labelveil.feature_party.learning.derivatives import derivatives_of
+from labelveil.feature_party.learning.heads import log_axis
+from labelveil.feature_party.learning.objectives import LikelihoodObjective, build_objective
+from labelveil.feature_party.learning.support import Support
+from labelveil.feature_party.model.encoding import Encoder
+from labelveil.feature_party.model.model import Model
+from labelveil.feature_party.model.random_features import RandomFeatures, RandomFeaturesShape
+from labelveil.feature_party.training import kernel, quick
+from labelveil.feature_party.training.events import TrainingSetup
+from labelveil.feature_party.training.folds import FoldedRows
+from labelveil.feature_party.training.in_memory import Prepared
+from labelveil.feature_party.training.kernel import KernelFit
+from labelveil.feature_party.training.settings import resolve_settings
+from tests.feature_party.training.learners import events, fitted, unexplained
+
+
+def smooth(rows: int = 3000, columns: int = 6) -> tuple[Prepared, np.ndarray]:
+    """Means that are a wave along two columns, and a shop's; others say nothing."""
+    rng = np.random.default_rng(0)
+    x, shop = rng.uniform(-1, 1, size=(rows, columns)), rng.integers(4, size=rows)
+    means = 15 + 8 * np.sin(3 * x[:, 0] + 2 * x[:, 1]) + 2 * (shop - 1.5)
+    table = pl.DataFrame({f"x{i}": x[:, i] for i in range(columns)} | {"shop": shop.astype(str)})
+    return events(table, means), means
+
+
+@pytest.fixture
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"WAVES": 60, "_STEPS": (8, 4), "_ROWS_AT_ONCE": 97}.items():
+        monkeypatch.setattr(kernel, name, value)
+
+
+def test_a_wave_along_two_columns_is_learned_from_few_codes(tmp_path: Path) -> None:
+    data, means = smooth()
+    linear = unexplained(fitted(data, learner="linear", head="gaussian"), data, means)
+    model = fitted(data, learner="kernel", head="gaussian")
+    assert model.facts.head == "kernel-gaussian"
+    assert unexplained(model, data, means) < 0.1 < linear / 3
+    model.save(tmp_path)
+    table = pl.concat([data.table.head(300), data.table.head(1).with_columns(shop=pl.lit("new"))])
+    assert Model.load(tmp_path).predict(table).equals(model.predict(table))
+    both = fitted(data)
+    shares = {name: head.weight for name, head in both.facts.heads.items()}
+    assert sum(share for name, share in shares.items() if name.startswith("kernel")) > 0.4
+    assert unexplained(both, data, means) < 0.1
+
+
+def test_it_is_tried_where_it_is_ahead_of_a_linear_model(
+    monkeypatch: pytest.MonkeyPatch, quickly: None
+) -> None:
+    def tried(data: Prepared) -> bool:
+        heads = fitted(data, ensemble=2, epochs=1).facts.heads
+        return any(name.startswith("kernel") for name in heads)
+
+    data, _ = smooth(1500, 3)
+    assert tried(data)
+    for name, least in ({(quick, "MOST_COLUMNS"): 7, (quick, "MOST_LINEAR"): 1200}).items():
+        with monkeypatch.context() as patched:
+            patched.setattr(*name, least)
+            assert tried(data)
+            patched.setattr(*name, least - 1)
+            assert not tried(data)
+    losses = KernelFit.first_losses
+    monkeypatch.setattr(KernelFit, "first_losses", lambda *given: losses(*given) + 0.3)
+    assert not tried(data)
+
+
+def folded(data: Prepared, ensemble: int) -> tuple[FoldedRows, Support, LikelihoodObjective]:
+    section = TrainingSection(ensemble=ensemble, validation=0.25)
+    rows = data.encoded(TrainingSetup(section, DataSection()), lambda table: Encoder.fit(table))
+    support = Support.from_problem(data.problem)
+    law = build_objective("likelihood", data.problem, support, "gaussian")
+    assert isinstance(law, LikelihoodObjective)
+    settings = resolve_settings(section, data.training_rows)
+    return rows.folded(data.problem, settings), support, law
+
+
+def fit_of(rows: FoldedRows, support: Support, law: LikelihoodObjective) -> Any:
+    table = derivatives_of(law)
+    assert table is not None
+    return KernelFit(rows, support, "gaussian").fit(law, table(), lambda record: None)
+
+
+@pytest.mark.parametrize("ensemble", [1, 2, 3])
+def test_members_say_of_their_folds_what_is_told_of_them(ensemble: int, quickly: None) -> None:
+    rows, support, law = folded(smooth(600, 2)[0], ensemble)
+    fit = fit_of(rows, support, law)
+    raw = fit.learned(
+        torch.as_tensor(rows.inputs.numeric)[None],
+        torch.as_tensor(rows.inputs.categories.astype(np.int64))[None],
+    )
+    assert len(raw) == ensemble == sum(fit.learned.shape.groups)
+    said = [law.points(raw[member][held]) for member, held in enumerate(rows.folds)]
+    np.testing.assert_allclose(torch.cat(said), fit.predictions, rtol=1e-3)
+
+
+@pytest.mark.parametrize("fold", [0, 2])
+def test_no_fold_has_a_part_in_scales_of_models_that_leave_it_out(fold: int, quickly: None) -> None:
+    rows, support, law = folded(smooth(600, 2)[0], 3)
+    codes = rows.codes.copy()
+    codes[rows.folds[fold]] = np.roll(codes[rows.folds[fold]], 1)
+    learned = fit_of(rows, support, law).learned
+    changed = fit_of(replace(rows, codes=codes), support, law).learned
+    mine = [0, 0, 1][fold]  # the group that leaves it out
+    same = [
+        torch.equal(*pair) for pair in zip(learned.frequencies, changed.frequencies, strict=True)
+    ]
+    assert same == [number == mine for number in range(2)]
+    slopes = zip(learned.of_waves, changed.of_waves, strict=True)
+    assert [torch.equal(*pair) for pair in slopes].count(False) >= 2  # others learn from it
+
+
+@pytest.mark.parametrize(("head", "logarithmic"), [("gamma", True), ("gaussian", False)])
+def test_scales_are_learned_on_the_axis_of_the_law(
+    head: str, logarithmic: bool, monkeypatch: pytest.MonkeyPatch, quickly: None
+) -> None:
+    rows, support, law = folded(smooth(300, 2)[0], 2)
+    seen, codes = list[Any](), kernel.CodeRows
+
+    def noted(*given: Any) -> Any:
+        seen.append(given)
+        return codes(*given)
+
+    monkeypatch.setattr(kernel, "CodeRows", noted)
+    table = derivatives_of(law)
+    assert table is not None
+    KernelFit(rows, support, head).fit(law, table(), lambda record: None)
+    axis = log_axis(support.values, support.prior) if logarithmic else support.values
+    for _, _, points, channels, mean in seen:
+        np.testing.assert_array_equal(points, axis)
+        np.testing.assert_array_equal(np.hstack(channels), support.likelihood)
+        assert mean == pytest.approx(support.prior @ axis)
+
+
+def test_outputs_are_waves_and_lines_of_columns_and_categories() -> None:
+    rng = np.random.default_rng(3)
+    shape = RandomFeaturesShape((2, 0), (3, 2), waves=4, outputs=2, groups=(1, 2))
+    learned = RandomFeatures(shape)
+    for weights in learned.parameters():
+        weights.data = torch.as_tensor(rng.normal(size=weights.shape).astype(np.float32))
+    assert shape.weights == sum(weights.numel() for weights in learned.parameters())
+    numeric = rng.normal(size=(5, 3)).astype(np.float32)
+    categories = np.stack([rng.integers(3, size=5), rng.integers(2, size=5)], axis=1)
+    one_of = np.hstack([np.eye(3)[categories[:, 0]], np.eye(2)[categories[:, 1]]])
+    columns = np.hstack([numeric[:, [2, 0]], one_of])
+    state = {name: weights.numpy() for name, weights in learned.state_dict().items()}
+    expected = []
+    for member, group in enumerate((0, 1, 1)):
+        waves = np.cos(columns @ state["frequencies"][group] + state["phases"][group])
+        lines = columns @ state["slopes"][member] + state["biases"][member]
+        expected.append(waves @ state["of_waves"][member] + lines)
+    given = torch.as_tensor(numeric)[None], torch.as_tensor(categories)[None]
+    np.testing.assert_allclose(learned(*given), np.stack(expected), rtol=1e-4, atol=1e-5)
+    part = learned(*given, members=slice(1, 2))
+    np.testing.assert_allclose(part, np.stack(expected[1:2]), rtol=1e-4, atol=1e-5)
+    learned.check()
+    learned.slopes.data[0, 0, 0] = float("nan")
+    with pytest.raises(ValueError, match="no finite number"):
+        learned.check()

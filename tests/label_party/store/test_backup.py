@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import random
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from labelveil.common.errors import ReleaseError
+from labelveil.common.errors import ReleaseError, not_none
 from labelveil.common.guarantees import (
     ApproximateDP,
     BoundedRange,
@@ -300,6 +301,62 @@ def test_a_backup_without_its_ledger_restores_nothing(
     assert not Store(party.store).ledger_path.exists()
     assert not list(party.store.glob("releases/*/*"))
     assert not [*party.folder.rglob("evil"), *party.folder.parent.glob("evil")]
+
+
+def test_of_a_forged_backup_nothing_is_restored(party: Party) -> None:
+    assert party.release().code == 0
+    assert party.run("backup", "--to", "b.tar").code == 0
+    shutil.rmtree(party.store)
+    path = party.folder / "b.tar"
+    with tarfile.open(path) as archive:
+        index = json.load(not_none(archive.extractfile("backup.json")))
+    ledger = b"no database" * 400
+    index["ledger"] = hashlib.sha256(ledger).hexdigest()
+    forged = _with("backup.json", content=json.dumps(index).encode())(path.read_bytes())
+    path.write_bytes(_with("ledger.sqlite", content=ledger)(forged))
+    assert _restore(party, "--nothing-since").error.startswith("error: ledger ")
+    assert not Store(party.store).ledger_path.exists()
+
+
+@pytest.mark.parametrize("said", [{"files": [1]}, {"damaged": 3}])
+def test_of_a_backup_whose_digests_are_none_the_rest_is_restored(
+    party: Party, said: dict[str, Any]
+) -> None:
+    assert party.release().code == 0
+    assert party.run("backup", "--to", "b.tar").code == 0
+    shutil.rmtree(party.store)
+    path = party.folder / "b.tar"
+    path.write_bytes(_with("digests.json", content=json.dumps(said).encode())(path.read_bytes()))
+    assert _restore(party, "--nothing-since").code == 0
+    assert _account(party)["left"]["epsilon"] == "2"
+
+
+def test_another_stores_backup_is_not_taken_for_an_account_that_spent_nothing(
+    party: Party,
+) -> None:
+    assert party.release().code == 0
+    assert party.run("backup", "--to", "b.tar").code == 0
+    _lose_store(party)
+    other = "--set=privacy.account=other"
+    refused = _restore(party, "--nothing-since", other).error
+    assert "knows nothing that account 'other' spent, only account labels" in refused
+    assert not Store(party.store).ledger_path.exists()
+    assert not list(party.store.glob("releases/*"))
+    assert _restore(party, "--lost", "7", other).code == 0  # its first release, after the backup
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_what_a_store_holds_is_its_owners_alone(party: Party, restored: bool) -> None:
+    """In a folder that others may enter, and made by them, as a disk's is."""
+    if restored:
+        assert party.release().code == 0
+        assert party.run("backup", "--to", "b.tar").code == 0
+        _lose_store(party)
+    party.store.mkdir(mode=0o755)
+    assert (_restore(party, "--nothing-since") if restored else party.release()).code == 0
+    modes = {path.name: path.stat().st_mode & 0o077 for path in party.store.rglob("*.*")}
+    assert len(modes) > 4
+    assert set(modes.values()) == {0}, modes
 
 
 def test_refused_backups_leave_no_file(party: Party, monkeypatch: pytest.MonkeyPatch) -> None:

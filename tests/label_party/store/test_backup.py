@@ -433,6 +433,10 @@ def test_all_that_a_backup_lacks_is_named(party: Party) -> None:
     shutil.rmtree(session.parent)
     lacking = {"releases/labels/2", keys.relative_to(party.store).as_posix()}
     note = session.with_name("charge.json").relative_to(party.store).as_posix()
+    covered = min((party.store / "covered").iterdir())
+    covered.unlink()
+    covered.mkdir()  # the disk cannot read it, and says why
+    lacking.add(covered.relative_to(party.store).as_posix())
     made = party.run("backup", "--to", "b.tar", "--json")
     assert {*json.loads(made.out)["damaged"]} == lacking | {note}
     shutil.rmtree(party.store)

@@ -382,3 +382,16 @@ def test_one_cell_that_is_off_is_seen(
     assert (tmp_path / "model.pt2").read_text() == "old"
     export(1.0)
     assert (tmp_path / "model.pt2").read_text() == "new"
+
+
+def test_a_link_stays_one_as_a_device_does(
+    table: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_run, "_program", lambda *a: None)
+    monkeypatch.setattr(export_run, "_torch_runtime", lambda *a: None)
+    monkeypatch.setattr(torch.export, "save", lambda program, path: Path(path).write_text("new"))
+    (tmp_path / "latest.pt2").symlink_to("first.pt2")
+    models = LabelModels({"y": untrained(table, [("raw", "")])})
+    export_model(models, tmp_path / "latest.pt2", "auto", None)
+    assert (tmp_path / "latest.pt2").is_symlink()
+    assert (tmp_path / "first.pt2").read_text() == "new"

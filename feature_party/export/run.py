@@ -12,6 +12,7 @@ program: they are text in the facts, JSON in the ONNX file's metadata or beside 
 
 from __future__ import annotations
 
+import io
 import json
 import tempfile
 import warnings
@@ -111,8 +112,10 @@ def export_model(
             runtime, run = "ONNX Runtime", _onnx_runtime(written, columns)
         else:
             beside = output.with_name(output.name + ".json")
+            content = io.BytesIO()  # of a disk that is full torch shows its own stack
+            torch.export.save(program, content)
             with writing(written):
-                torch.export.save(program, written)
+                written.write_bytes(content.getbuffer())
                 (Path(folder) / beside.name).write_text(json.dumps(facts, indent=1), "utf-8")
             files.append(beside)
             runtime, run = "torch", _torch_runtime(written, columns)

@@ -10,7 +10,8 @@ import re
 import shutil
 import sqlite3
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,11 @@ from labelveil.common.guarantees import (
 from labelveil.common.guarantees.base import _KINDS
 from labelveil.common.release.manifest import Manifest
 from labelveil.label_party.commands.backup import _fail_if_damaged
+from labelveil.label_party.events.open import open_events
+from labelveil.label_party.events.steps import Events
 from labelveil.label_party.server.run import running
 from labelveil.label_party.store.ledger import Ledger
+from labelveil.label_party.store.purchase import _paid
 from labelveil.label_party.store.release_store import ReleaseWriter, Store
 from labelveil.label_party.store.seal import adopt
 from tests.effort import EXHAUSTIVE
@@ -704,6 +708,37 @@ def test_a_store_that_was_there_and_is_gone_is_an_error(party: Party) -> None:
     _lose_store(party)
     assert _restore(party, "--nothing-since").code == 0
     assert _account(party)["left"]["epsilon"] == "2"
+
+
+def test_a_store_that_goes_while_a_release_is_read_is_not_begun_anew(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert party.release().code == 0
+    (party.folder / "label_party.toml.receipt").unlink()
+
+    @contextmanager
+    def unmounting(*read: Any, **how: Any) -> Iterator[Events]:
+        with open_events(*read, **how) as events:
+            _lose_store(party)
+            yield events
+
+    monkeypatch.setattr("labelveil.label_party.release.run.open_events", unmounting)
+    refused = party.release(data__epoch="2").error
+    assert "ledger.sqlite was there, and is gone" in refused
+    assert not Store(party.store).ledger_path.exists()
+
+
+def test_a_ledger_is_remembered_from_its_first_charge_on(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a command that goes on, and dies with its machine."""
+    receipt, seen = party.folder / "label_party.toml.receipt", list[bool]()
+    monkeypatch.setattr(
+        "labelveil.label_party.store.purchase._paid",
+        lambda *paid: [seen.append(receipt.exists()), _paid(*paid)][1],
+    )
+    assert party.release().code == 0
+    assert seen == [True]
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[1]", b"\xff", b"[" * 100_000])

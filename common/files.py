@@ -207,6 +207,15 @@ def _below(path: Path) -> Iterator[Path]:
             yield from _below(file)
 
 
+def refuse_pipe(path: Path) -> None:
+    """Raise a ``DataError`` if a path is what gives its bytes once: data are read several times."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise DataError(
+            f"{path} is a pipe or a device, and is read more than once; write it to a file, and"
+            " name that"
+        )
+
+
 def sha256_of(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -122,7 +122,7 @@ TERMS = Format("labelveil-terms", 3, 1, "3c1ef9021ae07432")
 BACKUP = Format("labelveil-backup", 2, 2, "584ff655f6df7e33")
 """The index of a backup."""
 
-MODEL = Format("labelveil-model", 2, 2, "5eb4219a375c4523")
+MODEL = Format("labelveil-model", 3, 2, "726a606a0528e498")
 """The model of one label."""
 
 MODELS = Format("labelveil-models", 1, 1, "b4101f5e9bc9504e")

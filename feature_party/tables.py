@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from labelveil.common.csv_files import SUFFIXES, first_line, refuse_packed, scan_csv, unreadable
 from labelveil.common.errors import DataError, listed
-from labelveil.common.files import PARQUET_SUFFIXES, appearing, directory_files
+from labelveil.common.files import PARQUET_SUFFIXES, appearing, directory_files, refuse_pipe
 from labelveil.common.parquet_files import PERIODS, ParquetTable, periods
 from labelveil.common.release.event_keys import key_text
 from labelveil.feature_party.schema import NOTHING, Found, Stated
@@ -263,6 +263,7 @@ def table_files(path: Path) -> list[Path]:
     """
     if path.is_dir():
         return directory_files(path)
+    refuse_pipe(path)
     if not path.is_file():
         raise DataError(f"{path} does not exist; name a CSV or Parquet file")
     return [path]

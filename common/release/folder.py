@@ -59,15 +59,17 @@ def mark_withdrawn(directory: Path, reason: str) -> None:
 def withdrawn_reason(directory: Path) -> str | None:
     """Why a release is withdrawn, in one line; None if it is not.
 
-    A note that cannot be read is one all the same: its reason is lost, not the fact.
+    A note that is damaged is one all the same: its reason is lost, not the fact. ``ReleaseError``
+    if the disk does not say whether there is one.
     """
-    try:
-        text = (directory / WITHDRAWN_FILE).read_bytes()
-        return printable(str(json.loads(text)["reason"]))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError, KeyError, TypeError):
-        return "its note cannot be read"
+    path = directory / WITHDRAWN_FILE
+    with file_errors(ReleaseError, f"{path} cannot be read", "; check the disk and its rights"):
+        try:
+            return printable(str(json.loads(path.read_bytes())["reason"]))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return "its note cannot be read"
 
 
 def read_manifest(directory: Path) -> bytes:

@@ -12,8 +12,8 @@ program: they are text in the facts, JSON in the ONNX file's metadata or beside 
 
 from __future__ import annotations
 
+import io
 import json
-import os
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from labelveil.common.arrays import Floats
 from labelveil.common.errors import ConfigError, DataError
-from labelveil.common.files import writing
+from labelveil.common.files import PUBLIC, appearing, writing
 from labelveil.common.formats import EXPORT
 from labelveil.common.version import software
 from labelveil.feature_party.export.onnx_graph import onnx_model
@@ -112,8 +112,10 @@ def export_model(
             runtime, run = "ONNX Runtime", _onnx_runtime(written, columns)
         else:
             beside = output.with_name(output.name + ".json")
+            content = io.BytesIO()  # of a disk that is full torch shows its own stack
+            torch.export.save(program, content)
             with writing(written):
-                torch.export.save(program, written)
+                written.write_bytes(content.getbuffer())
                 (Path(folder) / beside.name).write_text(json.dumps(facts, indent=1), "utf-8")
             files.append(beside)
             runtime, run = "torch", _torch_runtime(written, columns)
@@ -131,9 +133,10 @@ def export_model(
                     f"{output} would predict otherwise than the model, by up to {worst:.2g} of a"
                     f" prediction instead of {TOLERANCE:g}; nothing was written"
                 )
-        for path in files[1:]:
-            os.replace(Path(folder) / path.name, path)
-        os.replace(written, output)
+        made = [Path(folder) / path.name for path in files[1:]] + [written]
+        for path, target in zip(made, [*files[1:], output], strict=True):
+            with appearing(target, mode=PUBLIC) as file:
+                file.write(path.read_bytes())
     return Exported(tuple(files), columns, rows, worst, runtime if run is not None else "")
 
 

@@ -65,3 +65,4 @@ class ModelFacts(BaseModel):
     adjusted: bool = False  # whether predictions are brought closer to the released prior
     seconds: float | None = None  # how long training took
     key: str = ""  # column of the events' keys
+    held_out: str = ""  # digest of the keys of the events held out

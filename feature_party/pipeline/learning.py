@@ -28,6 +28,7 @@ from labelveil.feature_party.training.distributed import joined_workers
 from labelveil.feature_party.training.encoded_shards import remove_shards
 from labelveil.feature_party.training.events import Events, TrainingSetup
 from labelveil.feature_party.training.fitting import EpochRecord
+from labelveil.feature_party.training.holdout import holdout_digest
 from labelveil.feature_party.training.prepare import Preparation
 from labelveil.feature_party.training.run import train
 from labelveil.feature_party.training.workers import ALONE, Workers
@@ -179,6 +180,13 @@ class Learning(Transfer):
                         f" {name}={trained_with!r}, not {value!r}: its holdout is another; train"
                         " again"
                     )
+        for label, model in models.by_label.items():
+            if model.facts.held_out not in ("", holdout_digest(self.labels[label])):
+                raise DataError(
+                    f"the rows of {self.config.data.features} are not those, in their order, that"
+                    f" the model in {self.config.output.model} was trained with: its holdout is"
+                    " another; evaluate with the same file, or train again"
+                )
         return models
 
     def predict(self, model: LabelModels) -> Predicted:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 
 from labelveil.common.arrays import Integers
 from labelveil.common.errors import DataError
+from labelveil.common.release.event_keys import key_text
+from labelveil.feature_party.training.events import Events
 
 
 def deal_holdout(rows: Integers, share: float, seed: int) -> Integers:
@@ -28,3 +32,14 @@ def draw_holdout(events: int, share: float, seed: int) -> Integers:
         )
     generator = np.random.default_rng(seed)
     return np.sort(generator.choice(events, size, replace=False, shuffle=False))
+
+
+def holdout_digest(events: Events) -> str:
+    """SHA-256 of the keys of the events that are kept, in any order; empty where none are.
+
+    They are drawn by their places: with a row more, or in another order, others would be.
+    """
+    if not events.holdout.size or not events.key:
+        return ""
+    keys = key_text(events.held_out()[0][events.key]).sort()
+    return hashlib.sha256("\0".join(keys).encode()).hexdigest()

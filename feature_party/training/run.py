@@ -35,6 +35,7 @@ from labelveil.feature_party.threads import at_once, side_by_side, threads_for
 from labelveil.feature_party.training.batches import group_size
 from labelveil.feature_party.training.events import Events, TrainingSetup
 from labelveil.feature_party.training.fitting import EpochRecord, Fitter
+from labelveil.feature_party.training.holdout import holdout_digest
 from labelveil.feature_party.training.mixture import (
     MEAN,
     OF_MEANS,
@@ -382,6 +383,7 @@ class _Run:
             matched=self.events.matches.matched,
             training_rows=self.events.training_rows,
             holdout=self.section.holdout,
+            held_out=holdout_digest(self.events),
             seed=self.section.seed,
             settings=self.settings,
             warnings=warnings,

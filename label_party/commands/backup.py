@@ -67,9 +67,8 @@ def restore(
     from labelveil.label_party.store.restore import restore as restore_backup
 
     lost = [parse_lost(config, text) for text in stated.lost]
-    done = restore_backup(
-        Store(config.store.directory), file, lost, nothing_since=stated.nothing_since
-    )
+    store = Store(config.store.directory)
+    done = restore_backup(store, file, lost, config.account, nothing_since=stated.nothing_since)
     stated.answer(
         asdict(done),
         f"restored {f'the backup of {done.made_at}' if file else 'the ledger from the store'}:"

@@ -31,7 +31,7 @@ from labelveil.label_party.release.prior_in_force import (
 from labelveil.label_party.release.public_prior import public_prior
 from labelveil.label_party.release.run import ReleaseOutcome, run_release
 from labelveil.label_party.sources.remote_source import Source
-from labelveil.label_party.store.disk import StoreBusy
+from labelveil.label_party.store.disk import StoreBusy, StoreError
 from labelveil.label_party.store.release_store import Store, is_release
 
 Report = Callable[[ReleaseOutcome], None]
@@ -129,7 +129,8 @@ def release_new(
     epochs were refused, whatever the reason, once all others are released: the first one's;
     ``StoreBusy`` if another process builds. What was released stays.
     """
-    done, refused = _look(config, report, {}, quiet=quiet, stop=stop, confirm=confirm)
+    store = Store(config.store.directory)
+    done, refused = _look(config, store, report, {}, quiet=quiet, stop=stop, confirm=confirm)
     if refused:
         (epoch, line), *others = refused.items()
         more = f" ({len(others)} more were refused, too)" if others else ""
@@ -139,6 +140,7 @@ def release_new(
 
 def _look(
     config: LabelPartyConfig,
+    store: Store,
     report: Report,
     before: Mapping[str, str],
     *,
@@ -152,13 +154,14 @@ def _look(
     Those that were refused ``before`` are tried ``again``, or not, and last: whoever submits one
     delays no other.
     """
-    store, done, refused = Store(config.store.directory), 0, dict[str, str]()
+    done, refused = 0, dict[str, str]()
     for epoch in sorted(_waiting(config, store), key=lambda epoch: epoch in before):
         if stop is not None and stop.is_set():
             return done, {**before, **refused}
         if epoch in before and not again:
             refused[epoch] = before[epoch]
             continue
+        store.check_ledger()  # a second one would pay for all of them again
         try:
             outcome = _release(config.at(epoch), store, quiet, confirm)
         except DryRunEnded:
@@ -174,6 +177,7 @@ def _look(
         else:
             report(outcome)  # if that fails, it is not the epoch that does
             done += 1
+            store.check_ledger()  # which may be its first
     return done, refused
 
 
@@ -236,6 +240,7 @@ def keep_releasing(
     whatever reason, stays to be released, and those after it are, meanwhile. The operator is told
     of a refusal once, and again when its reason is another.
     """
+    store = Store(config.store.directory)
     refused, unread, seconds, looks = dict[str, str](), "", seconds_between_looks(config), 0
     # what is submitted in vain has labels read again no more often than what lands by itself
     often = round(_BY_ITSELF / seconds) if config.watch.interval == "auto" else 1
@@ -243,7 +248,7 @@ def keep_releasing(
         again, looks = looks % often == 0, looks + 1
         try:
             _, now = _look(
-                config, report, refused, again=again, quiet=quiet, stop=stop, confirm=confirm
+                config, store, report, refused, again=again, quiet=quiet, stop=stop, confirm=confirm
             )
             for epoch, line in now.items():
                 if refused.get(epoch) != line:
@@ -251,7 +256,7 @@ def keep_releasing(
             refused, unread = now, ""
         except StoreBusy as busy:  # a release by hand, or a backup: it ends by itself
             idle(str(busy))
-        except (DataError, OSError) as error:  # which epochs there are cannot be read
+        except (DataError, StoreError, OSError) as error:  # which epochs there are is not known
             line = one_line(error) or ""
             if line != unread:
                 say(f"error: {line}")

@@ -28,7 +28,7 @@ import polars.selectors as cs
 
 from labelveil.common.csv_files import Dialect, refuse_packed
 from labelveil.common.errors import DataError, listed
-from labelveil.common.files import PARQUET_SUFFIXES, no_room, writing
+from labelveil.common.files import PARQUET_SUFFIXES, no_room, refuse_pipe, writing
 from labelveil.common.parquet_files import ParquetTable, type_words
 from labelveil.common.release.event_keys import key_text
 from labelveil.common.table_cells import BOOLEANS, absent, stripped
@@ -267,6 +267,7 @@ def _scan(path: Source) -> pl.LazyFrame:
 
 
 def _head(path: Path) -> bytes:
+    refuse_pipe(path)
     try:
         with path.open("rb") as file:
             return file.read(len(_PARQUET_MAGIC))

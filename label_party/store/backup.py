@@ -169,12 +169,16 @@ class _Archive:
     def add_named(self, path: Path, digest: str) -> None:
         """Copy a file whose name is its digest."""
         try:
-            if sha256_of(path) == digest:
+            found = sha256_of(path)
+        except FileNotFoundError:
+            self.damaged[self._name(path)] = f"{path} is gone"
+        except OSError as error:
+            self.damaged[self._name(path)] = f"{path} cannot be read: {error.strerror}"
+        else:
+            if found == digest:
                 self.add_file(self._name(path), path)
             else:
                 self.damaged[self._name(path)] = f"{path} is damaged"
-        except FileNotFoundError:
-            self.damaged[self._name(path)] = f"{path} is gone"
 
     def add_file(self, name: str, path: Path) -> str:
         """Copy a file that never changes; return its digest."""

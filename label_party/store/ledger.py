@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from labelveil.common.errors import BudgetError, LabelveilError
+from labelveil.common.files import PRIVATE
 from labelveil.common.guarantees import Guarantee
 from labelveil.common.sole import Sole
 from labelveil.common.version import software
@@ -71,8 +72,10 @@ class Ledger(Sole):
         super().__init__()
         self.path = path
         self._seal = None if in_memory else Seal(path)
-        with _translating_errors(path):
+        with ledger_errors(path):
             place = ":memory:" if in_memory else path
+            if self._seal is not None and not path.exists():
+                path.touch(PRIVATE)  # SQLite would let everybody read it
             self._database = sqlite3.connect(place, isolation_level=None, timeout=10.0)
             self._database.row_factory = sqlite3.Row
             if self._seal is None:
@@ -400,7 +403,7 @@ class Ledger(Sole):
     def backup(self, path: Path) -> None:
         """Write a consistent copy, with a secret of its own, while others may be writing."""
         self._turn.check_process()
-        with _translating_errors(path):
+        with ledger_errors(path):
             with closing(sqlite3.connect(path)) as copy:
                 self._database.backup(copy)
             seal.adopt(path)
@@ -443,12 +446,12 @@ class Ledger(Sole):
         self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()
     ) -> list[sqlite3.Row]:
         self._turn.check_process()  # a connection that a fork took along damages the file
-        with _translating_errors(self.path):
+        with ledger_errors(self.path):
             return self._database.execute(query, values).fetchall()
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._turn, _translating_errors(self.path):
+        with self._turn, ledger_errors(self.path):
             with transaction(self._database, "IMMEDIATE"):
                 if self._seal is not None:
                     self._seal.check(self._database)
@@ -461,8 +464,8 @@ class Ledger(Sole):
 
 
 @contextmanager
-def _translating_errors(path: Path) -> Iterator[None]:
-    """Turn the database's errors into one line."""
+def ledger_errors(path: Path) -> Iterator[None]:
+    """Turn the database's errors into a :class:`LedgerError` of one line."""
     try:
         yield
     except (sqlite3.Error, UnicodeError, OSError) as error:

@@ -47,6 +47,7 @@ from labelveil.label_party.store.coverage import check as check_coverage
 from labelveil.label_party.store.disk import translating_errors
 from labelveil.label_party.store.entries import Charge, Purchase
 from labelveil.label_party.store.ledger import Ledger, LedgerError
+from labelveil.label_party.store.receipt import note_ledger
 from labelveil.label_party.store.recovery import recover, undoing
 from labelveil.label_party.store.release_store import CHARGE_FILE, Store
 
@@ -179,6 +180,7 @@ def pay(
     about; None for what is about no particular epoch's: the tests of a watch. ``BudgetError`` if
     the charge does not fit, ``LabelveilError`` for every other refusal; nothing is spent.
     """
+    store.check_ledger()
     store.create()
     with store.building(), store.open_ledger() as ledger:
         recovered = recover(store, ledger).undone
@@ -194,6 +196,7 @@ def pay(
                     write_durably(path, bought.to_bytes())
                 _note(bought)
                 ledger.commit(reserved.id, digest, rows)
+            note_ledger(store)
             charge = sold(ledger, order)
             if charge is None:
                 raise LedgerError(f"ledger {ledger.path} lost a charge that it committed")

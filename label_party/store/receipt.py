@@ -15,6 +15,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 
 from labelveil.common.errors import LabelveilError, listed
@@ -69,11 +70,20 @@ def checked(path: Path, config: LabelPartyConfig) -> Iterator[None]:
         )
     if ledger is None:
         receipt.note(store)
+    token = _kept.set(receipt)
     try:
         yield
     finally:
+        _kept.reset(token)
         if ledger is None:
             receipt.note(store)
+
+
+def note_ledger(store: Store) -> None:
+    """Note a ledger that was begun within :func:`checked`, which may go on for months, or die."""
+    receipt = _kept.get()
+    if receipt is not None and receipt.name(store) not in receipt.ledgers:
+        receipt.note(store)
 
 
 @contextmanager
@@ -119,3 +129,6 @@ class _Receipt:
                 self.ledgers[self.name(store)] = identity
                 with appearing(self.path, mode=PUBLIC) as file:
                     file.write(json.dumps(self.ledgers, indent=1).encode() + b"\n")
+
+
+_kept: ContextVar[_Receipt | None] = ContextVar("kept", default=None)

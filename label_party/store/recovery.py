@@ -30,7 +30,7 @@ from labelveil.common.errors import LabelveilError, ReleaseError
 from labelveil.common.release.event_keys import secret_check
 from labelveil.common.release.folder import mark_withdrawn, withdrawn_reason
 from labelveil.label_party.store.coverage import tidy
-from labelveil.label_party.store.disk import translating_errors
+from labelveil.label_party.store.disk import StoreError, translating_errors
 from labelveil.label_party.store.entries import LABELS, Charge
 from labelveil.label_party.store.ledger import Ledger, LedgerError
 from labelveil.label_party.store.release_store import Store, is_release
@@ -126,8 +126,8 @@ def _read_charge(store: Store, path: Path) -> Charge:
 def note_withdrawal(store: Store, charge: Charge, reason: str) -> None:
     """Note beside a release's bytes, if there are any, that it is withdrawn."""
     folder = store.folder(*charge.name)
-    if folder.is_dir() and withdrawn_reason(folder) is None:
-        with translating_errors(folder):
+    with translating_errors(folder):
+        if folder.is_dir() and withdrawn_reason(folder) is None:
             mark_withdrawn(folder, reason)
 
 
@@ -136,5 +136,10 @@ def _agree_on_withdrawals(store: Store, ledger: Ledger) -> None:
     for charge in filter(is_release, ledger.charges()):
         if charge.id in known:
             note_withdrawal(store, charge, known[charge.id].reason)
-        elif (reason := withdrawn_reason(store.folder(*charge.name))) is not None:
+            continue
+        try:
+            reason = withdrawn_reason(store.folder(*charge.name))
+        except ReleaseError as error:  # of the disk, for now: what is withdrawn stays so
+            raise StoreError(str(error)) from error
+        if reason is not None:
             ledger.withdraw(charge, reason)

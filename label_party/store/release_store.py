@@ -55,10 +55,15 @@ _PARTIAL = ".partial-"
 
 
 class Store:
-    """Release directories and the ledger's place."""
+    """Release directories and the ledger's place.
+
+    A ledger that one of these has met stays the only one that it begins, or goes on with: where it
+    is gone, as with a disk that is not mounted any more, nothing is bought.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self._met_ledger = False
         self.ledger_path = directory / LEDGER_FILE
         self.scratch = directory / SCRATCH  # what is being worked on
         self.covered = directory / COVERED  # fingerprints of events that have paid
@@ -114,8 +119,15 @@ class Store:
 
     def check_ledger(self) -> None:
         """Raise a ``StoreError`` if the ledger is gone: beside what it sold, none is new."""
+        if self.has_ledger():
+            self._met_ledger = True
+        elif self._met_ledger:
+            raise StoreError(
+                f"ledger {self.ledger_path} was there, and is gone: nobody can say what was spent;"
+                " bring it back (is its disk mounted?) or restore a backup with label-party restore"
+            )
         # looked at twice: the first one of all may be made meanwhile, and before any directory
-        if not self.has_ledger() and (folders := self.folders()) and not self.has_ledger():
+        elif (folders := self.folders()) and not self.has_ledger():
             raise StoreError(
                 f"ledger {self.ledger_path} is gone, but {len(folders)} of the releases and answers"
                 " that it paid for are there: nobody can say what was spent; restore it with"

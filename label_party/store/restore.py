@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import Any
 
 from labelveil.common.config.names import NAME_PATTERN
-from labelveil.common.errors import ConfigError, PrivacyError, ReleaseError
+from labelveil.common.errors import ConfigError, PrivacyError, ReleaseError, listed
 from labelveil.common.exact.rational import decimal_value
-from labelveil.common.files import sha256_of, sync
+from labelveil.common.files import PRIVATE, sha256_of, sync
 from labelveil.common.formats import BACKUP
 from labelveil.common.guarantees import Guarantee, PureDP, guarantee_from_json
 from labelveil.label_party.config.sections import LabelPartyConfig
@@ -39,7 +39,7 @@ from labelveil.label_party.store import seal
 from labelveil.label_party.store.backup import DIGESTS_FILE, FORMAT, INDEX_FILE, why_damaged
 from labelveil.label_party.store.disk import translating_errors
 from labelveil.label_party.store.entries import LABELS, Charge, Purchase
-from labelveil.label_party.store.ledger import Ledger
+from labelveil.label_party.store.ledger import Ledger, ledger_errors
 from labelveil.label_party.store.recovery import recover
 from labelveil.label_party.store.release_store import (
     CHARGE_FILE,
@@ -50,6 +50,9 @@ from labelveil.label_party.store.release_store import (
 )
 
 _RESTORING = ".restoring"
+_TABLES = ("damaged", "files")
+"""What :data:`DIGESTS_FILE` says."""
+
 _PART = r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}"
 _MEMBER = re.compile(
     rf"ledger\.sqlite|covered/[0-9a-f]{{64}}|(releases|outcomes|populations)(/{_PART}){{3,4}}"
@@ -116,14 +119,14 @@ def parse_lost(config: LabelPartyConfig, text: str) -> Purchase:
 
 
 def restore(
-    store: Store, path: Path | None, lost: list[Purchase], *, nothing_since: bool
+    store: Store, path: Path | None, lost: list[Purchase], account: str, *, nothing_since: bool
 ) -> Restored:
     """Make a store from a backup, or its ledger from what lies there.
 
     ``lost`` is what was released after the backup and is gone; ``nothing_since`` the operator's
-    word that nothing was. ``LabelveilError`` if nothing was stated, the store has a ledger, or the
-    backup has none that is whole; the ledger appears only when everything else is in its place, and
-    until then the restore may be run again.
+    word that nothing was, for ``account``. ``LabelveilError`` if nothing was stated, the store has
+    a ledger, or the backup has none that is whole, or another store's; the ledger appears only when
+    everything else is in its place, and until then the restore may be run again.
     """
     if nothing_since == bool(lost):
         raise ConfigError(
@@ -149,8 +152,11 @@ def restore(
                 "lost": [f"{entry.epoch} {entry.purpose}" for entry in lost],
             }
             if path is not None:
-                seal.adopt(place)  # the index has its digest
+                with ledger_errors(place):
+                    seal.adopt(place)  # the index has its digest
             with Ledger(place) as ledger:
+                if path is not None and nothing_since:
+                    _check_account(path, ledger, account)
                 _place_folders(store, backup, ledger)
                 ledger.record_restore(backup.made_at, statement)
                 for entry in lost:  # what says no more what it cost is as lost as what is gone
@@ -171,6 +177,17 @@ def restore(
                 sync(store.directory)
     releases = sum(_name(store, entry) not in damaged for entry in at_hand)
     return Restored(backup.made_at, releases, counted, names, damaged)
+
+
+def _check_account(path: Path, ledger: Ledger, account: str) -> None:
+    """Refuse another store's backup, by which an account would have spent nothing."""
+    known = sorted({charge.account for charge in ledger.charges()})
+    if known and account not in known:
+        raise ConfigError(
+            f"{path} knows nothing that account {account!r} spent, only account"
+            f"{'s' * (len(known) > 1)} {listed(known)}; name a backup of its store, or with"
+            " --config a configuration of what this one is of"
+        )
 
 
 def _name(store: Store, charge: Purchase) -> str:
@@ -214,7 +231,9 @@ def _extract(path: Path, folder: Path) -> _Extracted:
                 if content is None:
                     raise _damaged(path)
                 if member.name in (INDEX_FILE, DIGESTS_FILE):
-                    about[member.name] = dict(json.loads(content.read()))
+                    stated = dict(json.loads(content.read()))
+                    tables = {name: dict(stated.get(name, {})) for name in _TABLES}
+                    about[member.name] = stated | tables
                     _check_format(path, about.get(INDEX_FILE, {}))
                     continue
                 if not _MEMBER.fullmatch(member.name) or member.name in found:
@@ -222,7 +241,8 @@ def _extract(path: Path, folder: Path) -> _Extracted:
                 target = folder / member.name
                 with translating_errors(target):
                     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                    with target.open("xb") as file:
+                    target.touch(PRIVATE)
+                    with target.open("wb") as file:
                         shutil.copyfileobj(content, file)
                         sync(file)
                     found[member.name] = sha256_of(target)
@@ -236,8 +256,7 @@ def _extract(path: Path, folder: Path) -> _Extracted:
     index, last = about.get(INDEX_FILE, {}), about.get(DIGESTS_FILE, {})
     if index.get("format") != FORMAT or found.get(LEDGER_FILE, "") != index.get("ledger"):
         raise _damaged(path)
-    damaged = dict(last.get("damaged", {}))
-    digests = last.get("files", {})
+    damaged, digests = (dict(last.get(name, {})) for name in _TABLES)
     for name in digests.keys() | found.keys():
         if name != LEDGER_FILE and found.get(name) != digests.get(name, found.get(name)):
             damaged[name] = f"{name} is damaged in {path}"

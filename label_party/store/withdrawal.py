@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from labelveil.common.errors import ReleaseError
+from labelveil.label_party.store.disk import StoreError
 from labelveil.label_party.store.entries import LABELS, Charge, Withdrawal
 from labelveil.label_party.store.ledger import Ledger
 from labelveil.label_party.store.recovery import note_withdrawal
@@ -45,7 +46,13 @@ def withdraw(store: Store, data_set: str, epoch: str, reason: str) -> WithdrawnR
     charge = find_release(store, data_set, epoch)
     with store.open_ledger() as ledger:
         withdrawal, before = ledger.withdraw(charge, reason)
-        note_withdrawal(store, charge, withdrawal.reason)
+        try:
+            note_withdrawal(store, charge, withdrawal.reason)
+        except (ReleaseError, StoreError) as error:
+            raise StoreError(
+                f"epoch {epoch!r} is withdrawn, as the ledger says, but not beside its bytes:"
+                f" {error}; then run the same command again"
+            ) from error
         served = [sold for sold in ledger.releases() if sold.digest and sold.withdrawn is None]
     latest = next((sold.epoch for sold in reversed(served) if sold.data_set == data_set), None)
     return WithdrawnRelease(charge, withdrawal, before, latest)

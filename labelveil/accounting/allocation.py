@@ -85,8 +85,13 @@ def allocate(stages: Sequence[Stage], epsilon: float, delta: float = 0.0) -> lis
     allotments = []
     for stage, share in zip(stages, shares, strict=True):
         budget = total * share / whole
-        size = stage.sensitivity / float(budget)
+        size = stage.sensitivity / float(budget) if float(budget) else math.inf
         scale = size if pure else math.sqrt(stage.sensitivity * size / 2)
-        variance = 2 * scale**2 if pure else scale**2
+        variance = (2 if pure else 1) * scale * scale
+        if not math.isfinite(variance):
+            raise PrivacyError(
+                f"stage {stage.name!r} has so small a share of epsilon={epsilon} that no number is"
+                " its noise; set a larger --epsilon"
+            )
         allotments.append(Allotment(stage, budget, scale, stage.weight * variance))
     return allotments

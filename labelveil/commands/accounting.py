@@ -20,6 +20,7 @@ from labelveil.common.extras import install_command
 from labelveil.common.outputs import check_plot
 
 accounting = typer.Typer(
+    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
 )

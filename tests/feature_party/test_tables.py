@@ -64,6 +64,11 @@ def test_a_line_of_too_many_cells_is_refused_whatever_columns_are_read(tmp_path:
         list(FeatureFile(path).batches(["x"]))
 
 
+def test_a_pipe_is_not_read_a_second_time(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "features.csv")
+    check_refused(lambda: scan_table(tmp_path / "features.csv"), DataError, "write it to a file")
+
+
 def test_categories_of_pandas_that_are_whole_numbers_are_categories() -> None:
     """Polars takes 98101, the name of a place, for the number."""
     table = pd.DataFrame({7: pd.Categorical([98101, 1230, None, 98101])}).assign(x=[1, 2, 3, 4])

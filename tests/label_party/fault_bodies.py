@@ -79,7 +79,7 @@ def withdrawn(folder: str, epoch: str) -> None:
 
 def restored(folder: str, backup: str) -> None:
     store = Store(settings(folder).store.directory)
-    restore(store, Path(backup), [], nothing_since=True)
+    restore(store, Path(backup), [], "labels", nothing_since=True)
 
 
 def several(folder: str, epoch: str) -> None:

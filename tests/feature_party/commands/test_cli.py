@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from labelveil.common.arrays import Floats
 from labelveil.common.config import load_config
 from labelveil.common.config.template import commented_toml
+from labelveil.common.errors import DataError
 from labelveil.common.randomizers.denoising import denoise_histogram
 from labelveil.common.release.manifest import manifest_of
 from labelveil.feature_party.commands.cli import app
@@ -139,6 +140,10 @@ def test_stages_one_by_one(
     assert "head gaussian" in invoke("train", *release, *data, *SMALL, "--head", "gaussian")
     assert "estimated test MSE" in invoke("evaluate", *release, *data)
     assert "estimated test MSE" not in invoke("evaluate", *release, *data, "--quiet")
+    # by the same rows in another order it would be scored on events that it was trained on
+    pl.read_parquet(world.features).reverse().write_parquet("reversed.parquet")
+    with pytest.raises(DataError, match=r"reversed.parquet are not those, in their order, that"):
+        invoke("evaluate", *release, *data, "--features", "reversed.parquet")
     assert invoke("predict", *data[:4], "-q") == ""
     said = ["--above", "[0.5, 3]", "--quantiles", "[0.25]"]
     predicted = json.loads(invoke("predict", *data[:4], *said, "--quiet", "--json"))

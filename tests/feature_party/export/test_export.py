@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import resource
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -375,10 +376,39 @@ def test_one_cell_that_is_off_is_seen(
         export_model(LabelModels({"y": model}), tmp_path / "model.pt2", "auto", table)
 
     monkeypatch.setattr(export_run, "_program", lambda *a: None)
-    monkeypatch.setattr(torch.export, "save", lambda program, path: Path(path).write_text("new"))
+    monkeypatch.setattr(torch.export, "save", lambda program, file: file.write(b"new"))
     (tmp_path / "model.pt2").write_text("old")
     with pytest.raises(DataError, match="would predict otherwise"):
         export(off)
     assert (tmp_path / "model.pt2").read_text() == "old"
     export(1.0)
     assert (tmp_path / "model.pt2").read_text() == "new"
+
+
+def test_a_link_stays_one_as_a_device_does(
+    table: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_run, "_program", lambda *a: None)
+    monkeypatch.setattr(export_run, "_torch_runtime", lambda *a: None)
+    monkeypatch.setattr(torch.export, "save", lambda program, file: file.write(b"new"))
+    (tmp_path / "latest.pt2").symlink_to("first.pt2")
+    models = LabelModels({"y": untrained(table, [("raw", "")])})
+    export_model(models, tmp_path / "latest.pt2", "auto", None)
+    assert (tmp_path / "latest.pt2").is_symlink()
+    assert (tmp_path / "first.pt2").read_text() == "new"
+
+
+def test_a_disk_without_room_is_one_line(
+    table: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = torch.export.export(torch.nn.Linear(100, 100), (torch.zeros(1, 100),))
+    monkeypatch.setattr(export_run, "_program", lambda *a: program)
+    models = LabelModels({"y": untrained(table, [("raw", "")])})
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, most[1]))
+    try:
+        with pytest.raises(OSError, match=r"File too large: '.*/model\.pt2'"):
+            export_model(models, tmp_path / "model.pt2", "auto", None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
+    assert not list(tmp_path.iterdir())

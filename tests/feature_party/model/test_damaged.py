@@ -69,7 +69,7 @@ def write(folder: Path, files: Files) -> Path:
         b"\x00",
         b"[]",
         b"{}",
-        b'"labelveil-model/2"',
+        b'"labelveil-model/3"',
         b'{"format": "labelveil-models/1", "labels": []}',
         b'{"format": "labelveil-models/1", "labels": 7}',
         b'{"format": "labelveil-models/1", "labels": [{"name": "a", "folder": "../model/amount"}]}',
@@ -128,7 +128,7 @@ def mutated(tmp_path: Path, files: Files, seed: int, cases: int) -> None:
 
 
 def test_any_other_damage_is_one_line_too(tmp_path: Path, whole: Files, of_trees: Files) -> None:
-    assert json.loads(whole[OF_LABEL])["format"] == "labelveil-model/2"
+    assert json.loads(whole[OF_LABEL])["format"] == "labelveil-model/3"
     mutated(tmp_path, whole, 1, 30)
     mutated(tmp_path, of_trees, 2, 30)
 

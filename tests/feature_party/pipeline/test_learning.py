@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 from labelveil.common.errors import ConfigError, DataError
@@ -28,12 +30,14 @@ from tests.feature_party.worlds import World
 def test_only_a_model_of_these_events_is_loaded(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: Any
 ) -> None:
-    facts = {"release": "ab", "matched": 1500, "holdout": 0.2, "seed": 0}
+    facts = {"release": "ab", "matched": 1500, "holdout": 0.2, "seed": 0, "held_out": ""}
     models = SimpleNamespace(by_label={"y0": SimpleNamespace(facts=SimpleNamespace(**facts))})
     monkeypatch.setattr(
         "labelveil.feature_party.pipeline.learning.LabelModels.load", lambda folder: models
     )
-    stages = Learning(configured(world, tmp_path), _labels=prepared())
+    labels = prepared()
+    labels["y0"].holdout = np.zeros(0, dtype=int)
+    stages = Learning(configured(world, tmp_path), _labels=labels)
     assert stages.load() is models
     setattr(models.by_label["y0"].facts, name, value)
     with pytest.raises(DataError) as caught:
@@ -49,6 +53,26 @@ def test_only_a_model_of_these_events_is_loaded(
     with pytest.raises(DataError, match=r"is of y0, and the release of z; train again"):
         renamed.load()
     assert [other.prefix("y0"), stages.prefix("y0")] == ["y0: ", ""]
+
+
+def test_a_model_is_scored_on_the_events_that_it_left_out(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their places are others where a row of the features is new, or rows come in another order."""
+    facts = SimpleNamespace(release="ab", matched=1500, holdout=0.2, seed=0)
+    facts.held_out = hashlib.sha256(b"a\0b").hexdigest()
+    models = SimpleNamespace(by_label={"y0": SimpleNamespace(facts=facts)})
+    monkeypatch.setattr(
+        "labelveil.feature_party.pipeline.learning.LabelModels.load", lambda folder: models
+    )
+    (events,) = prepared().values()
+    events.key, events.holdout = "k", np.arange(2)
+    stages = Learning(configured(world, tmp_path), _labels={"y0": events})
+    events.held_out = lambda: (pl.DataFrame({"k": ["b", "a"]}), None)
+    assert stages.load() is models
+    events.held_out = lambda: (pl.DataFrame({"k": ["a", "c"]}), None)
+    with pytest.raises(DataError, match="are not those, in their order, that the model"):
+        stages.load()
 
 
 @pytest.mark.parametrize("quiet", [False, True])

@@ -538,6 +538,28 @@ def test_whatever_an_epoch_ends_with_the_others_are_released(
     assert keep_watching(party) == ["d1"]
 
 
+def test_a_store_that_is_gone_for_a_while_is_not_begun_anew(
+    party: Party, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A second ledger would pay for every epoch again, under new noise."""
+    write_day(party, "d1", rows=500)
+    lost = party.folder / "lost"
+
+    def unmount() -> None:
+        party.store.rename(lost)
+        party.store.mkdir()
+        write_day(party, "d2", rows=500)
+
+    def mount() -> None:
+        party.store.rmdir()
+        lost.rename(party.store)
+
+    assert keep_watching(party, unmount, nothing, mount) == ["d1", "d2"]
+    (told,) = capfd.readouterr().err.splitlines()
+    assert "ledger.sqlite was there, and is gone" in told
+    assert epochs(party) == ["d1", "d2"]
+
+
 def test_a_damaged_population_that_was_submitted_stops_no_other(party: Party) -> None:
     populations = Populations(Store(party.store))
     secret = read_secret(party.folder / "join.key")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 
 import polars as pl
@@ -93,10 +94,11 @@ def _truncated(path: Path, good: pl.DataFrame) -> None:
         (lambda path, good: path.mkdir(), ["has no Parquet files"]),
         (lambda path, good: path.write_bytes(b""), ["is empty"]),
         (lambda path, good: path.write_bytes(b"key,label\n1,2\n"), ["not a Parquet file"]),
+        (lambda path, good: os.mkfifo(path), ["is a pipe or a device", "write it to a file"]),
         (_garbage, ["cannot be read", "damaged"]),
         (_truncated, ["cannot be read", "damaged"]),
     ],
-    ids=["absent", "folder", "empty", "csv", "garbage", "truncated"],
+    ids=["absent", "folder", "empty", "csv", "pipe", "garbage", "truncated"],
 )
 def test_an_unreadable_file_is_one_line(party: Party, spoil: object, parts: list[str]) -> None:
     path = party.folder / "spoiled.parquet"

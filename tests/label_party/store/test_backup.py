@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import random
@@ -9,14 +10,15 @@ import re
 import shutil
 import sqlite3
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from labelveil.common.errors import ReleaseError
+from labelveil.common.errors import ReleaseError, not_none
 from labelveil.common.guarantees import (
     ApproximateDP,
     BoundedRange,
@@ -30,8 +32,11 @@ from labelveil.common.guarantees import (
 from labelveil.common.guarantees.base import _KINDS
 from labelveil.common.release.manifest import Manifest
 from labelveil.label_party.commands.backup import _fail_if_damaged
+from labelveil.label_party.events.open import open_events
+from labelveil.label_party.events.steps import Events
 from labelveil.label_party.server.run import running
 from labelveil.label_party.store.ledger import Ledger
+from labelveil.label_party.store.purchase import _paid
 from labelveil.label_party.store.release_store import ReleaseWriter, Store
 from labelveil.label_party.store.seal import adopt
 from tests.effort import EXHAUSTIVE
@@ -302,6 +307,62 @@ def test_a_backup_without_its_ledger_restores_nothing(
     assert not [*party.folder.rglob("evil"), *party.folder.parent.glob("evil")]
 
 
+def test_of_a_forged_backup_nothing_is_restored(party: Party) -> None:
+    assert party.release().code == 0
+    assert party.run("backup", "--to", "b.tar").code == 0
+    shutil.rmtree(party.store)
+    path = party.folder / "b.tar"
+    with tarfile.open(path) as archive:
+        index = json.load(not_none(archive.extractfile("backup.json")))
+    ledger = b"no database" * 400
+    index["ledger"] = hashlib.sha256(ledger).hexdigest()
+    forged = _with("backup.json", content=json.dumps(index).encode())(path.read_bytes())
+    path.write_bytes(_with("ledger.sqlite", content=ledger)(forged))
+    assert _restore(party, "--nothing-since").error.startswith("error: ledger ")
+    assert not Store(party.store).ledger_path.exists()
+
+
+@pytest.mark.parametrize("said", [{"files": [1]}, {"damaged": 3}])
+def test_of_a_backup_whose_digests_are_none_the_rest_is_restored(
+    party: Party, said: dict[str, Any]
+) -> None:
+    assert party.release().code == 0
+    assert party.run("backup", "--to", "b.tar").code == 0
+    shutil.rmtree(party.store)
+    path = party.folder / "b.tar"
+    path.write_bytes(_with("digests.json", content=json.dumps(said).encode())(path.read_bytes()))
+    assert _restore(party, "--nothing-since").code == 0
+    assert _account(party)["left"]["epsilon"] == "2"
+
+
+def test_another_stores_backup_is_not_taken_for_an_account_that_spent_nothing(
+    party: Party,
+) -> None:
+    assert party.release().code == 0
+    assert party.run("backup", "--to", "b.tar").code == 0
+    _lose_store(party)
+    other = "--set=privacy.account=other"
+    refused = _restore(party, "--nothing-since", other).error
+    assert "knows nothing that account 'other' spent, only account labels" in refused
+    assert not Store(party.store).ledger_path.exists()
+    assert not list(party.store.glob("releases/*"))
+    assert _restore(party, "--lost", "7", other).code == 0  # its first release, after the backup
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_what_a_store_holds_is_its_owners_alone(party: Party, restored: bool) -> None:
+    """In a folder that others may enter, and made by them, as a disk's is."""
+    if restored:
+        assert party.release().code == 0
+        assert party.run("backup", "--to", "b.tar").code == 0
+        _lose_store(party)
+    party.store.mkdir(mode=0o755)
+    assert (_restore(party, "--nothing-since") if restored else party.release()).code == 0
+    modes = {path.name: path.stat().st_mode & 0o077 for path in party.store.rglob("*.*")}
+    assert len(modes) > 4
+    assert set(modes.values()) == {0}, modes
+
+
 def test_refused_backups_leave_no_file(party: Party, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "does not exist" in party.run("backup", "--to", "b.tar").error
     assert party.release().code == 0
@@ -376,6 +437,10 @@ def test_all_that_a_backup_lacks_is_named(party: Party) -> None:
     shutil.rmtree(session.parent)
     lacking = {"releases/labels/2", keys.relative_to(party.store).as_posix()}
     note = session.with_name("charge.json").relative_to(party.store).as_posix()
+    covered = min((party.store / "covered").iterdir())
+    covered.unlink()
+    covered.mkdir()  # the disk cannot read it, and says why
+    lacking.add(covered.relative_to(party.store).as_posix())
     made = party.run("backup", "--to", "b.tar", "--json")
     assert {*json.loads(made.out)["damaged"]} == lacking | {note}
     shutil.rmtree(party.store)
@@ -643,6 +708,37 @@ def test_a_store_that_was_there_and_is_gone_is_an_error(party: Party) -> None:
     _lose_store(party)
     assert _restore(party, "--nothing-since").code == 0
     assert _account(party)["left"]["epsilon"] == "2"
+
+
+def test_a_store_that_goes_while_a_release_is_read_is_not_begun_anew(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert party.release().code == 0
+    (party.folder / "label_party.toml.receipt").unlink()
+
+    @contextmanager
+    def unmounting(*read: Any, **how: Any) -> Iterator[Events]:
+        with open_events(*read, **how) as events:
+            _lose_store(party)
+            yield events
+
+    monkeypatch.setattr("labelveil.label_party.release.run.open_events", unmounting)
+    refused = party.release(data__epoch="2").error
+    assert "ledger.sqlite was there, and is gone" in refused
+    assert not Store(party.store).ledger_path.exists()
+
+
+def test_a_ledger_is_remembered_from_its_first_charge_on(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a command that goes on, and dies with its machine."""
+    receipt, seen = party.folder / "label_party.toml.receipt", list[bool]()
+    monkeypatch.setattr(
+        "labelveil.label_party.store.purchase._paid",
+        lambda *paid: [seen.append(receipt.exists()), _paid(*paid)][1],
+    )
+    assert party.release().code == 0
+    assert seen == [True]
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[1]", b"\xff", b"[" * 100_000])

@@ -17,7 +17,7 @@ from labelveil.common.errors import ReleaseError
 from labelveil.common.release.folder import part_paths
 from labelveil.label_party.store.coverage import cover
 from labelveil.label_party.store.disk import StoreError
-from labelveil.label_party.store.ledger import Ledger, LedgerError, _translating_errors
+from labelveil.label_party.store.ledger import Ledger, LedgerError, ledger_errors
 from labelveil.label_party.store.release_store import ReleaseWriter, Store
 from labelveil.label_party.store.seal import SealError, key_path
 from tests.label_party.conftest import EVENTS, Party
@@ -87,7 +87,7 @@ def test_errors_of_the_disk_are_told_from_damage(
     for each in (error, OSError(28, "full") if of_the_disk else error):
         with (
             pytest.raises(LedgerError, match="nothing was spent") as caught,
-            _translating_errors(tmp_path / "ledger.sqlite"),
+            ledger_errors(tmp_path / "ledger.sqlite"),
         ):
             raise each
         found.append(str(caught.value))

@@ -231,6 +231,21 @@ def test_an_older_ledger_over_the_same_store_learns_of_it(two: Party) -> None:
     assert _charges(two)["2"]["reason"] == "its note cannot be read"
 
 
+def test_a_disk_that_cannot_be_read_for_a_moment_withdraws_nothing(two: Party) -> None:
+    """It cannot be taken back, and nobody withdrew anything."""
+    note = two.store / "releases/labels/2" / WITHDRAWN_FILE
+    note.mkdir()  # an error of the system's, where rights do not hold root back
+    assert f"{WITHDRAWN_FILE} cannot be read: Is a dir" in two.release(data__epoch="3").error
+    assert _charges(two) == {"left": "1", "1": None, "2": None}
+    withdrawn = _withdraw(two, "2").error  # but who does withdraw it is told that it counts
+    assert "epoch '2' is withdrawn, as the ledger says, but not beside its bytes" in withdrawn
+    assert _charges(two)["2"]["reason"] == WRONG
+    note.rmdir()
+    assert _withdraw(two, "2").code == 0
+    assert withdrawn_reason(note.parent) == WRONG
+    assert two.release(data__epoch="3").code == 0
+
+
 def test_a_backup_has_no_row_of_it_and_its_restore_knows_it(two: Party) -> None:
     rows = _files(two.store / "releases/labels/2")
     assert _withdraw(two, "2").code == 0

@@ -248,3 +248,8 @@ def test_no_budget_is_divided_that_cannot_be(epsilon: float, delta: float) -> No
     for field in ("weight", "sensitivity"):
         with pytest.raises(ConfigError, match=f"stage 'a': {field}=inf"):
             Stage("a", **{field: math.inf})  # type: ignore[arg-type]
+
+
+def test_no_share_has_noise_beyond_all_numbers() -> None:
+    with pytest.raises(PrivacyError, match="stage 'b' has so small a share"):
+        allocate([Stage("a"), Stage("b", 1e-300)], 1e-100)

@@ -33,7 +33,7 @@ from labelveil.common.randomizers import NoisyPrior, decoded_prior
 from labelveil.common.randomizers.cells import Cells, Codebook, Group
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message.codebooks import Codebooks
-from labelveil.common.randomizers.message.steps import Released
+from labelveil.common.randomizers.message.message import Released
 from labelveil.common.randomizers.message.strata import (
     BINS,
     MOST_STRATA,

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from itertools import chain
 from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
@@ -21,9 +20,9 @@ from labelveil.common.mechanisms.group_sums import NoisySums
 from labelveil.common.mechanisms.group_sums.lattice import MOST_STEPS
 from labelveil.common.mechanisms.group_sums.question import MOST_LEVELS, NO_GROUP
 from labelveil.common.mechanisms.group_sums.question import MOST_WEIGHT as MOST_GROUP_WEIGHT
-from labelveil.common.randomizers import NoisyPrior, Randomizer
+from labelveil.common.randomizers import NoisyPrior
 from labelveil.common.randomizers.cells import Group
-from labelveil.common.randomizers.message.steps import Message
+from labelveil.common.randomizers.message.message import Message
 from labelveil.common.randomizers.message.strata import MOST_WEIGHT
 from labelveil.common.randomizers.message.terms import MOST_LABELS
 from labelveil.common.release.claims import (
@@ -177,24 +176,21 @@ class StatedRandomizer(SpendingSection):
     channel: ChannelClaim
 
     @classmethod
-    def of_randomizer(
+    def of_channel(
         cls,
         labels: list[str],
-        randomizer: Randomizer,
-        options: Mapping[str, Any],
-        unit: Unit,
-        records: int,
+        name: str,
+        details: Mapping[str, Any],
+        channel: FiniteChannel,
+        guarantee: PureDP,
     ) -> Self:
-        """State what some labels are sent by, of at most n ``records`` of a unit.
-
-        Whoever rebuilds the channel from the noisy prior needs the builder's ``options``.
-        """
+        """State what some labels are sent by, and what that spends."""
         return cls(
             labels=labels,
-            name=randomizer.name,
-            details={**randomizer.details, "options": options},
-            channel=randomizer.channel.to_json(),
-            guarantee=PureDP.of_channel(randomizer.channel, unit).scale(records).to_json(),
+            name=name,
+            details=dict(details),
+            channel=channel.to_json(),
+            guarantee=guarantee.to_json(),
         )
 
     @model_validator(mode="after")
@@ -254,7 +250,7 @@ def stated_message(
 
     def counted(each: Iterable[tuple[Group, NoisyPrior]]) -> list[PriorSection]:
         return [
-            PriorSection.of_histogram(message.named(group), noisy, unit) for group, noisy in each
+            PriorSection.of_histogram(message.names_of(group), noisy, unit) for group, noisy in each
         ]
 
     return {
@@ -262,10 +258,14 @@ def stated_message(
         "priors": counted(priors),
         "tables": counted(tables),
         "randomizers": [
-            StatedRandomizer.of_randomizer(
-                message.named(group), randomizer, options, unit, message.records
+            StatedRandomizer.of_channel(
+                message.names_of(group),
+                name,
+                {**details, "options": options},
+                channel,
+                PureDP.of_channel(channel, unit).scale(message.records),
             )
-            for group, randomizer in chain.from_iterable(message.by_stratum)
+            for group, channel, name, details in message.sent
         ],
     }
 

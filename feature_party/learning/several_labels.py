@@ -19,7 +19,7 @@ from labelveil.common.errors import not_none
 from labelveil.common.randomizers import NoisyPrior
 from labelveil.common.randomizers.cells import Codebook, Group
 from labelveil.common.randomizers.message.codebooks import Codebooks
-from labelveil.common.randomizers.message.steps import Released
+from labelveil.common.randomizers.message.message import Released
 from labelveil.common.randomizers.prior import expected_prior
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.sections import LabelSection, StatedRandomizer

@@ -28,7 +28,8 @@ from labelveil.common.mechanisms.interactive import DriftTest, Session, Terms, a
 from labelveil.common.randomizers import NoisyPrior, split_budget
 from labelveil.common.randomizers.cells import Cells, Group
 from labelveil.common.randomizers.grid import Grid
-from labelveil.common.randomizers.message.steps import MessagePlan, Released, Share
+from labelveil.common.randomizers.message.message import Released
+from labelveil.common.randomizers.message.steps import MessagePlan, Share
 from labelveil.common.randomizers.prior import rational_epsilon
 from labelveil.common.release.sections import (
     DriftSection,

@@ -19,7 +19,8 @@ from labelveil.common.entropy import Entropy
 from labelveil.common.errors import PrivacyError
 from labelveil.common.guarantees import Guarantee, PureDP, compose
 from labelveil.common.randomizers.grid import Grid
-from labelveil.common.randomizers.message.steps import Message, MessagePlan
+from labelveil.common.randomizers.message.message import Message
+from labelveil.common.randomizers.message.steps import MessagePlan
 from labelveil.common.release.blocks import KEY_BYTES, decode_codes
 from labelveil.common.release.claims import CMAC_KEYS, SUBMITTED_KEYS
 from labelveil.common.release.limits import block_rows_for
@@ -87,10 +88,8 @@ def build(
         raise PrivacyError("a release needs system_entropy(); seeded entropy is for tests alone")
     counted = counted or count_labels(plan, events, entropy)
     message = counted.message
-    decoded = any(prior is None for _, prior in message.priors)
-    content, population, counts = _randomize(events, message, entropy, writer, progress, decoded)
-    if decoded:
-        message = message.decode(counts)
+    content, population, counts = _randomize(events, message, entropy, writer, progress)
+    message = message.decode(counts)
     return checked(_manifest(config, message, counted, content, population), config)
 
 
@@ -114,18 +113,17 @@ def _randomize(
     entropy: Entropy,
     writer: ReleaseWriter,
     progress: Progress,
-    counted: bool,
 ) -> tuple[ContentSection, PopulationSection, Integers]:
-    """Write all rows; say what they are, and how often each code occurs if that is asked."""
+    """Write all rows; say what they are, and how often each code occurs if codes tell anything."""
     block_rows, codebooks = block_rows_for(events.rows), message.codebooks
-    strata = message.strata if len(message.by_stratum) > 1 else None
+    strata = message.strata if len(codebooks.books) > 1 else None
     blocks, keys = list[str](), hashlib.sha256()
     counts = np.zeros(codebooks.outputs, dtype=np.int64)
     parts = events.randomize(codebooks, strata, entropy, block_rows, writer.folder)
     for part, digests in parts:
         for piece in part.rows.by_piece():
             keys.update(piece.keys().data)
-        if counted:
+        if message.decodes:
             codes = decode_codes(part.codes.read_bytes(), codebooks.code_bytes)
             counts += np.bincount(codes, minlength=counts.size)
         writer.adopt(part.keys, part.codes)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,10 @@ from labelveil.common.exact.rational import parse_rational
 from labelveil.common.randomizers import Randomizer, build_randomizer, split_budget
 from labelveil.common.randomizers.budget import PRIOR_SHARE, round_down
 from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.message import Released
 from labelveil.common.randomizers.message.plan import plan_message
 from labelveil.common.randomizers.message.questions import plan_asked
-from labelveil.common.randomizers.message.steps import MessagePlan, Released
+from labelveil.common.randomizers.message.steps import MessagePlan
 from labelveil.common.randomizers.message.terms import LabelTerms
 from labelveil.common.release.facts import MOST_DIGITS
 from labelveil.common.release.manifest import Manifest
@@ -140,10 +142,12 @@ def prior_share(manifest: Manifest) -> float | None:
     raise OtherSplitError(_OTHER_SPLIT)
 
 
-def _build(manifest: Manifest, name: str) -> list[Randomizer]:
-    """The randomizers again, in the manifest's order: a single one by name, several by the rule."""
+def _build(manifest: Manifest, name: str) -> list[tuple[FiniteChannel, Mapping[str, Any]]]:
+    """The channels again, in the manifest's order, and what their builders say: a single one by
+    name, several by the rule."""
     if len(manifest.labels) == 1 and not manifest.strata:
-        return [rebuild(manifest, name)]
+        made = rebuild(manifest, name)
+        return [(made.channel, made.details)]
     if manifest.questioned:
         label = manifest.labels[0]
         terms = LabelTerms(label.name, label.grid[0], label.grid[-1], loss=label.loss)
@@ -153,14 +157,15 @@ def _build(manifest: Manifest, name: str) -> list[Randomizer]:
         )
     else:
         message = plan_of(manifest, prior_share(manifest)).build(_noisy(manifest))
-    randomizers: list[Randomizer] = []
-    for part, stratum in zip(message.by_stratum, manifest.by_stratum, strict=True):
-        channels = dict(part)
+    sent, built = iter(message.sent), []
+    for book, stratum in zip(message.codebooks.books, manifest.by_stratum, strict=True):
+        parts = islice(sent, len(book.groups))
+        own = {group: (channel, details) for group, channel, _, details in parts}
         groups = [manifest.group(stated.labels) for stated in stratum]
-        if set(groups) != set(channels):
+        if set(groups) != set(own):
             raise OtherSplitError("labels are grouped otherwise")
-        randomizers += [channels[group] for group in groups]
-    return randomizers
+        built += [own[group] for group in groups]
+    return built
 
 
 CHECKS = Probes[Evidence](refused=Verdict.FAIL)
@@ -198,14 +203,14 @@ def rebuilt_check(evidence: Evidence) -> Check:
     by_rule = len(manifest.labels) > 1 or bool(manifest.strata)
     for name in dict.fromkeys(("auto",) if by_rule else (manifest.randomizer.name, "auto")):
         try:
-            randomizers = _build(manifest, name)
+            built = _build(manifest, name)
         except (LabelveilError, TypeError) as error:
             problem = str(error)
             continue
         distances = (
-            max(_distance(channel, made.channel), _details_distance(stated.details, made.details))
-            for channel, stated, made in zip(
-                channels, manifest.randomizers, randomizers, strict=True
+            max(_distance(channel, made), _details_distance(stated.details, details))
+            for channel, stated, (made, details) in zip(
+                channels, manifest.randomizers, built, strict=True
             )
         )
         distance = max(distances)

@@ -97,10 +97,9 @@ def test_each_label_that_is_sent_apart_is_counted_for_itself() -> None:
     labels[:9000, 0], labels[:, 1] = 2, 2
     plan = plan_message(terms, 30_000, 8.0, division="split")
     message = count_labels(plan, numbered(labels), fixed_entropy(1)).message
-    (first, one), (second, other) = message.priors
+    (first, one), (second, other) = message.histograms
     assert (first.labels, second.labels) == ((0,), (1,))
     for prior, true in ((one, [21_000, 0, 9000]), (other, [0, 0, 30_000])):
-        assert prior is not None
         np.testing.assert_allclose(prior.noisy_counts, true, atol=2000)  # noise of scale 200
 
 

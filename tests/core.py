@@ -199,7 +199,7 @@ ROOTS = (
     "common.guarantees",
     "common.randomizers",
     "common.randomizers.message.plan",
-    "common.release.manifest",
+    "common.release.message",
     "common.release.sections",
 )
 """Where options are wired: a package stands for its modules, but those of ``common`` for

@@ -5,11 +5,12 @@ Their form is checked when they are read; ``check`` works out again what they sa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 
 from labelveil.common.errors import ReleaseError
@@ -20,11 +21,11 @@ from labelveil.common.mechanisms.group_sums import NoisySums
 from labelveil.common.mechanisms.group_sums.lattice import MOST_STEPS
 from labelveil.common.mechanisms.group_sums.question import MOST_LEVELS, NO_GROUP
 from labelveil.common.mechanisms.group_sums.question import MOST_WEIGHT as MOST_GROUP_WEIGHT
-from labelveil.common.randomizers import NoisyPrior
-from labelveil.common.randomizers.cells import Group
-from labelveil.common.randomizers.message.message import Message
+from labelveil.common.randomizers import NoisyPrior, decoded_prior
+from labelveil.common.randomizers.cells import Cells
+from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message.strata import MOST_WEIGHT
-from labelveil.common.randomizers.message.terms import MOST_LABELS
+from labelveil.common.randomizers.message.terms import MOST_LABELS, LabelTerms
 from labelveil.common.release.claims import (
     SUBMITTED_KEYS,
     ChannelClaim,
@@ -65,6 +66,12 @@ class LabelSection(ManifestSection):
     asked: bool
     """Whether the labels party named the grid; else it follows from bounds, rows and ε, or is that
     of a question about groups."""
+
+    @property
+    def terms(self) -> LabelTerms:
+        """What a message says of it; ``ConfigError`` if its grid is none."""
+        grid = Grid.from_edges(self.grid)
+        return LabelTerms(self.name, grid.lower, grid.upper, grid, self.loss, self.weight)
 
 
 class StratumSection(ManifestSection):
@@ -120,6 +127,25 @@ class PriorSection(SpendingSection):
             start=[] if histogram.start is None else histogram.start.tolist(),
             guarantee=replace(histogram.guarantee, unit=unit).to_json(),
         )
+
+    def histogram(
+        self, cells: Cells, rows: int, records: int, channel: FiniteChannel | None
+    ) -> NoisyPrior:
+        """Return it with what is known about its noise.
+
+        It is of n ``rows``, of ``records`` records a unit; ``channel`` sent the codes that it is
+        decoded from, None where it is not.
+        """
+        counts = np.asarray(self.noisy_counts, dtype=np.int64)
+        if self.public:
+            return NoisyPrior(counts, Fraction(0), int(counts.sum()), records, decoded=0.0)
+        if channel is not None:
+            even = np.full(counts.size, rows // counts.size)
+            return replace(decoded_prior(channel, even, records), noisy_counts=counts)
+        epsilon = self.spent.exact_epsilon
+        shape = cells.shape if len(self.labels) > 1 and len(cells) == counts.size else ()
+        start = np.asarray(self.start, dtype=np.int64) if self.start else None
+        return NoisyPrior(counts, epsilon, rows, records, shape=shape, start=start)
 
     @property
     def noisy(self) -> bool:
@@ -196,9 +222,13 @@ class StatedRandomizer(SpendingSection):
     @model_validator(mode="after")
     def _check(self) -> Self:
         check_options(self.name, self.options)
-        stated = {key: value for key, value in self.details.items() if key != "options"}
-        check_details(self.name, stated)
+        check_details(self.name, self.facts)
         return self
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What its builder says that it did."""
+        return {name: value for name, value in self.details.items() if name != "options"}
 
     @property
     def options(self) -> dict[str, Any]:
@@ -217,8 +247,8 @@ class StatedRandomizer(SpendingSection):
         if channel.to_json() != self.channel:
             raise ReleaseError("the manifest's channel is not written as channels are")
         longest = max(channel.inputs.size, channel.outputs.size)
-        for name, value in self.details.items():
-            if name != "options" and items(value) > longest:
+        for name, value in self.facts.items():
+            if items(value) > longest:
                 raise ReleaseError(f"the randomizer's detail {name} has more than {longest} items")
         derived = PureDP.of_channel(channel, self.spent.unit).scale(records)
         if derived != self.spent:
@@ -226,48 +256,6 @@ class StatedRandomizer(SpendingSection):
                 f"the channel's weights give {derived}, but the manifest claims {self.spent} for"
                 " the labels"
             )
-
-
-def stated_message(
-    message: Message, options: Mapping[str, Any], unit: Unit
-) -> dict[str, list[Any]]:
-    """Return a manifest's members that state a message: strata, priors, tables and randomizers.
-
-    Its ``released`` and ``codebooks`` read them back. ``options`` are those that its
-    randomizers were built with; ``unit`` is what pays, of as many records as the message says:
-    of one record each, both units have the same neighbours, and the claim names the one asked.
-    """
-    released, strata = message.released, message.strata
-    weights, sections = released.expected_weights, []
-    if strata is not None:
-        laws = [[]] * len(strata.names) if weights is None else weights.tolist()
-        sections = [
-            StratumSection(name=name, rows=rows, law=law)
-            for name, rows, law in zip(strata.names, strata.rows, laws, strict=True)
-        ]
-    priors = message.histograms if weights is None else []  # nobody counted what is expected
-    tables = [(group, table.histogram) for group, table in released.tables.items()]
-
-    def counted(each: Iterable[tuple[Group, NoisyPrior]]) -> list[PriorSection]:
-        return [
-            PriorSection.of_histogram(message.names_of(group), noisy, unit) for group, noisy in each
-        ]
-
-    return {
-        "strata": sections,
-        "priors": counted(priors),
-        "tables": counted(tables),
-        "randomizers": [
-            StatedRandomizer.of_channel(
-                message.names_of(group),
-                name,
-                {**details, "options": options},
-                channel,
-                PureDP.of_channel(channel, unit).scale(message.records),
-            )
-            for group, channel, name, details in message.sent
-        ],
-    }
 
 
 class WidthSection(ManifestSection):
@@ -433,6 +421,11 @@ class DriftSection(ManifestSection):
     """None once the session that pays for tests has halted: the prior stays in force."""
     drifted: bool = False
     """Whether the test hit, so that this epoch paid for a prior of its own."""
+
+    @property
+    def spent(self) -> PureDP | None:
+        """What the test spends of this epoch's budget; None if nothing."""
+        return None if self.test is None or self.test.session is not None else self.test.spent
 
     def check(self, labels: PureDP, records: int) -> None:
         """``ReleaseError`` if the test's noise, of ``records`` records a unit, does not give what

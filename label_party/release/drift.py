@@ -92,21 +92,16 @@ class InForce:
             return count_labels(plan, events, entropy)
         (share,) = plan.channels
         here = Group(share.group.labels, Cells((self.grid,)))
-        section, tested = self._test(events.count([here], entropy)[0], entropy)
-        spent = Fraction(0) if tested is None else tested.exact_epsilon
-        if section.drifted:
-            counted = count_labels(plan.after(spent), events, entropy)
-            return replace(counted, drift=section, tested=tested)
+        drift = self._test(events.count([here], entropy)[0], entropy)
+        spent = Fraction(0) if drift.spent is None else drift.spent.exact_epsilon
+        if drift.drifted:
+            return replace(count_labels(plan.after(spent), events, entropy), drift=drift)
         whole = share.epsilon + sum(each.epsilon for each in plan.histograms)
         plan = replace(plan, histograms=(), channels=(Share(here, whole),)).after(spent)
-        message = plan.build(Released({here: self.prior}))
-        return Counted(message, section, tested, borrowed=True)
+        return Counted(plan.build(Released({here: self.prior})), drift)
 
-    def _test(self, counts: Integers, entropy: Entropy) -> tuple[DriftSection, PureDP | None]:
-        """Test an epoch's histogram over the grid, unless the session has halted.
-
-        Returns what the manifest says, and the test's guarantee, if the epoch pays for it.
-        """
+    def _test(self, counts: Integers, entropy: Entropy) -> DriftSection:
+        """Test an epoch's histogram over the grid, unless the session has halted."""
         test = self.test(int(counts.sum()))
         guarantee = PureDP.of(test.epsilon, unit=self.privacy.privacy_unit)
         section = TrialSection(
@@ -114,14 +109,14 @@ class InForce:
         )
         if self.session is None:
             drifted = test.draw(counts, entropy.source(_STREAM)).value
-            return DriftSection(in_force=self.origin, test=section, drifted=drifted), guarantee
+            return DriftSection(in_force=self.origin, test=section, drifted=drifted)
         session = self.session.open(counts, entropy)
         if session.halted:
-            return DriftSection(in_force=self.origin, test=None, drifted=False), None
+            return DriftSection(in_force=self.origin, test=None, drifted=False)
         drifted = session.run(test)
         paid_by = SessionSection(outcome=self.session.outcome, state=session.to_json())
         section = section.model_copy(update={"session": paid_by})
-        return DriftSection(in_force=self.origin, test=section, drifted=drifted), None
+        return DriftSection(in_force=self.origin, test=section, drifted=drifted)
 
 
 def test_epsilon(watch: WatchSection, privacy: PrivacySection, points: int, rows: int) -> Fraction:

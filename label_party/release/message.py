@@ -17,7 +17,7 @@ import numpy as np
 from labelveil.common.arrays import Integers
 from labelveil.common.entropy import Entropy
 from labelveil.common.errors import PrivacyError
-from labelveil.common.guarantees import Guarantee, PureDP, compose
+from labelveil.common.guarantees import Guarantee, compose
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message.message import Message
 from labelveil.common.randomizers.message.steps import MessagePlan
@@ -25,13 +25,13 @@ from labelveil.common.release.blocks import KEY_BYTES, decode_codes
 from labelveil.common.release.claims import CMAC_KEYS, SUBMITTED_KEYS
 from labelveil.common.release.limits import block_rows_for
 from labelveil.common.release.manifest import FORMAT, Manifest, content_digest
+from labelveil.common.release.message import stated_message
 from labelveil.common.release.sections import (
     ContentSection,
     DriftSection,
     LabelSection,
     PopulationSection,
     StatedPrivacy,
-    stated_message,
 )
 from labelveil.common.version import software
 from labelveil.label_party.config.sections import LabelPartyConfig
@@ -46,10 +46,7 @@ class Counted:
     """A message whose histograms are public from here on; no label was sent yet."""
 
     message: Message
-    # what a manifest says of a test that was made, and of the prior that is in force
-    drift: DriftSection | None = None
-    tested: PureDP | None = None  # the test's guarantee, if these labels paid for it
-    borrowed: bool = False  # whether other labels paid for the priors
+    drift: DriftSection | None = None  # how it came by its prior, where another was in force
 
 
 def count_labels(plan: MessagePlan, events: Events, entropy: Entropy) -> Counted:
@@ -156,12 +153,12 @@ def _manifest(
     content: ContentSection,
     population: PopulationSection,
 ) -> Manifest:
-    unit = config.privacy.privacy_unit
+    unit, drift = config.privacy.privacy_unit, counted.drift
     stated = stated_message(message, config.randomizer.options, unit)
     spent = [replace(message.labels_guarantee, unit=unit)]
-    if counted.tested is not None:
-        spent.append(counted.tested)
-    if not counted.borrowed:
+    if drift is not None and drift.spent is not None:
+        spent.append(drift.spent)
+    if drift is None or drift.drifted:  # else other labels paid for the prior
         spent += [each.spent for each in (*stated["priors"], *stated["tables"]) if each.noisy]
     return Manifest(
         **named(config, message.codebooks.books[0].cells.grids),
@@ -169,7 +166,7 @@ def _manifest(
         privacy=privacy_of(config, message.records, compose(spent)),
         population=population,
         content=content,
-        drift=counted.drift,
+        drift=drift,
     )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from labelveil.audit.certificate.evidence import Evidence, of_codes
 from labelveil.audit.verdict import Check, Probes, Verdict
-from labelveil.common.errors import LabelveilError
+from labelveil.common.errors import LabelveilError, not_none
 from labelveil.common.exact.channel import FiniteChannel
 from labelveil.common.exact.rational import parse_rational
 from labelveil.common.randomizers import Randomizer, build_randomizer, split_budget
@@ -49,7 +49,7 @@ def rebuild(manifest: Manifest, name: str) -> Randomizer:
     return build_randomizer(
         name,
         labels=np.asarray(manifest.label.grid),
-        prior=manifest.histograms[0].probabilities,
+        prior=manifest.message.histograms[0][1].probabilities,
         epsilon=round_down(share),
         loss=manifest.label.loss,
         rows=manifest.population.rows,
@@ -91,8 +91,8 @@ def plan_of(manifest: Manifest, share: float | None) -> MessagePlan:
         records=manifest.privacy.records_per_unit,
         prior_share=share,
     )
-    if manifest.strata:
-        plan = plan.in_strata(manifest.classes)
+    if (strata := manifest.message.strata) is not None:
+        plan = plan.in_strata(strata)
     public = {manifest.group(p.labels): p.noisy_counts for p in manifest.priors if p.public}
     if public and {*public} == {*plan.groups}:
         plan = plan.knowing(lambda group: np.asarray(public[group], dtype=np.float64))
@@ -106,7 +106,7 @@ def plan_of(manifest: Manifest, share: float | None) -> MessagePlan:
 
 def _noisy(manifest: Manifest) -> Released:
     """What labels paid for, or what was public beforehand."""
-    released = manifest.released
+    released = manifest.message.released
     known = {
         group: prior
         for group, prior in released.priors.items()
@@ -152,9 +152,9 @@ def _build(manifest: Manifest, name: str) -> list[tuple[FiniteChannel, Mapping[s
         label = manifest.labels[0]
         terms = LabelTerms(label.name, label.grid[0], label.grid[-1], loss=label.loss)
         grid = Grid.from_edges(label.grid)
-        message = plan_asked(terms, grid, manifest.classes, _asked(manifest)).build(
-            manifest.released
-        )
+        strata = not_none(manifest.message.strata)
+        plan = plan_asked(terms, grid, strata, _asked(manifest))
+        message = plan.build(manifest.message.released)
     else:
         message = plan_of(manifest, prior_share(manifest)).build(_noisy(manifest))
     sent, built = iter(message.sent), []
@@ -208,7 +208,7 @@ def rebuilt_check(evidence: Evidence) -> Check:
             problem = str(error)
             continue
         distances = (
-            max(_distance(channel, made), _details_distance(stated.details, details))
+            max(_distance(channel, made), _details_distance(stated.facts, details))
             for channel, stated, (made, details) in zip(
                 channels, manifest.randomizers, built, strict=True
             )
@@ -274,7 +274,6 @@ def _distance(channel: FiniteChannel, other: FiniteChannel) -> float:
 
 def _details_distance(stated: Mapping[str, Any], built: Mapping[str, Any]) -> float:
     """Largest difference of a number; infinite where anything else differs; 0 if identical."""
-    stated = {name: value for name, value in stated.items() if name != "options"}
     if stated.keys() != built.keys():
         return math.inf
     return max((_apart(stated[name], built[name]) for name in built), default=0.0)

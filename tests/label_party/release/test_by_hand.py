@@ -308,7 +308,8 @@ def test_a_plan_has_one_prior_and_says_which(party: Party) -> None:
     assert chosen(release / "manifest.json", None, False).source == released.source
     manifest = Manifest.from_bytes((release / "manifest.json").read_bytes())
     group = Group((0,), Cells((Grid.from_edges(manifest.label.grid),)))
-    np.testing.assert_allclose(released.over(group), manifest.histograms[0].probabilities)
+    ((_, histogram),) = manifest.message.histograms
+    np.testing.assert_allclose(released.over(group), histogram.probabilities)
     raw = chosen(None, None, True)
     assert (raw.rows, raw.source, raw.leaks) == (EVENTS, "the raw labels", True)
     (known,) = raw.known

@@ -198,8 +198,9 @@ def test_few_labels_spend_nothing_on_a_prior(domain: dict[str, object]) -> None:
     codes = np.bincount(decode_codes(rows.codes, 1), minlength=len(manifest.label.grid))
     decoded = decoded_prior(manifest.channel, codes)
     assert decoded.noisy_counts.tolist() == manifest.prior.noisy_counts
-    assert manifest.histograms[0].deviation == decoded.deviation
-    assert abs(manifest.histograms[0].probabilities[0] - 0.5) < 7 * decoded.deviation / 3000
+    ((_, told),) = manifest.message.histograms
+    assert told.deviation == decoded.deviation
+    assert abs(told.probabilities[0] - 0.5) < 7 * decoded.deviation / 3000
 
 
 def test_a_decoded_histogram_claims_no_more_than_the_codes() -> None:

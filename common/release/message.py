@@ -50,9 +50,7 @@ from labelveil.common.release.sections import (
 SectionT = TypeVar("SectionT")
 
 
-def stated_message(
-    message: Message, options: Mapping[str, Any], unit: Unit
-) -> dict[str, list[Any]]:
+def stated_message(message: Message, options: Mapping[str, Any], unit: Unit) -> dict[str, Any]:
     """Return a manifest's members that state a message: strata, priors, tables and randomizers.
 
     :attr:`StatedMessage.message` reads them back. ``options`` are those that its randomizers
@@ -80,12 +78,12 @@ def stated_message(
         "priors": counted(priors),
         "tables": counted(tables),
         "randomizers": [
-            StatedRandomizer.of_channel(
-                message.names_of(group),
-                name,
-                {**details, "options": options},
-                channel,
-                PureDP.of_channel(channel, unit).scale(message.records),
+            StatedRandomizer(
+                labels=message.names_of(group),
+                name=name,
+                details={**details, "options": options},
+                channel=channel.to_json(),
+                guarantee=PureDP.of_channel(channel, unit).scale(message.records).to_json(),
             )
             for group, channel, name, details in message.sent
         ],

@@ -5,7 +5,6 @@ Their form is checked when they are read; ``check`` works out again what they sa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from typing import Annotated, Any, Literal, Self, TypeVar, cast
@@ -201,24 +200,6 @@ class StatedRandomizer(SpendingSection):
     """What its builder says that it did, and ``options``, what that was asked to do."""
     channel: ChannelClaim
 
-    @classmethod
-    def of_channel(
-        cls,
-        labels: list[str],
-        name: str,
-        details: Mapping[str, Any],
-        channel: FiniteChannel,
-        guarantee: PureDP,
-    ) -> Self:
-        """State what some labels are sent by, and what that spends."""
-        return cls(
-            labels=labels,
-            name=name,
-            details=dict(details),
-            channel=channel.to_json(),
-            guarantee=guarantee.to_json(),
-        )
-
     @model_validator(mode="after")
     def _check(self) -> Self:
         check_options(self.name, self.options)
@@ -307,13 +288,8 @@ class SumsSection(SpendingSection):
             largest_weight=0 if asked.weights is None else asked.largest_weight,
             noise="discrete-laplace",
             widths=[
-                WidthSection(
-                    half_width=each.half_width,
-                    squares=each.squares,
-                    groups=each.groups,
-                    scale=str(each.scale),
-                )
-                for each in noisy.widths
+                WidthSection(half_width=width, squares=squares, groups=groups, scale=str(scale))
+                for (width, squares, groups), scale in noisy.widths
             ],
             guarantee=noisy.guarantee.to_json(),
         )

@@ -28,7 +28,7 @@ from labelveil.common.mechanisms.interactive import DriftTest, Session, Terms, a
 from labelveil.common.randomizers import NoisyPrior, split_budget
 from labelveil.common.randomizers.cells import Cells, Group
 from labelveil.common.randomizers.grid import Grid
-from labelveil.common.randomizers.message.message import Released
+from labelveil.common.randomizers.message.message import Message, Released
 from labelveil.common.randomizers.message.steps import MessagePlan, Share
 from labelveil.common.randomizers.prior import rational_epsilon
 from labelveil.common.release.sections import (
@@ -40,7 +40,7 @@ from labelveil.common.release.sections import (
 from labelveil.label_party.config.offers import WatchSection
 from labelveil.label_party.config.privacy import PrivacySection
 from labelveil.label_party.events.steps import Events
-from labelveil.label_party.release.message import Counted, count_labels
+from labelveil.label_party.release.message import count_labels
 
 _STREAM = "drift"
 
@@ -86,19 +86,21 @@ class InForce:
             epsilon = test_epsilon(watch, self.privacy, len(self.grid), rows)
         return DriftTest(self.prior, rows, epsilon, group, watch.tolerance, watch.false_alarm)
 
-    def count(self, plan: MessagePlan, events: Events, entropy: Entropy) -> Counted:
-        """Count the labels anew only if a private test says that they have drifted."""
+    def count(
+        self, plan: MessagePlan, events: Events, entropy: Entropy
+    ) -> tuple[Message, DriftSection | None]:
+        """Count the labels anew only if a private test says that they have drifted; say so."""
         if not plan.histograms:
-            return count_labels(plan, events, entropy)
+            return count_labels(plan, events, entropy), None
         (share,) = plan.channels
         here = Group(share.group.labels, Cells((self.grid,)))
         drift = self._test(events.count([here], entropy)[0], entropy)
         spent = Fraction(0) if drift.spent is None else drift.spent.exact_epsilon
         if drift.drifted:
-            return replace(count_labels(plan.after(spent), events, entropy), drift=drift)
+            return count_labels(plan.after(spent), events, entropy), drift
         whole = share.epsilon + sum(each.epsilon for each in plan.histograms)
         plan = replace(plan, histograms=(), channels=(Share(here, whole),)).after(spent)
-        return Counted(plan.build(Released({here: self.prior})), drift)
+        return plan.build(Released({here: self.prior})), drift
 
     def _test(self, counts: Integers, entropy: Entropy) -> DriftSection:
         """Test an epoch's histogram over the grid, unless the session has halted."""

@@ -113,11 +113,11 @@ def run_release(
                     row_progress("Randomizing", events.rows, quiet) as advance,
                 ):
                     if plan is not None:
-                        counted = answer(config, events)  # of a question,
-                        if counted is None and in_force is not None:  # or of earlier labels,
-                            counted = in_force.count(plan, events, entropy)
+                        message, drift = answer(config, events), None  # of a question,
+                        if message is None and in_force is not None:  # or of earlier labels,
+                            message, drift = in_force.count(plan, events, entropy)
                         # or else these labels are counted
-                        made = build(events, config, plan, entropy, writer, advance, counted)
+                        made = build(events, config, plan, entropy, writer, advance, message, drift)
                     else:
                         noisy = not_none(sums)
                         made = build_sums(events, config, noisy, entropy, writer, advance)

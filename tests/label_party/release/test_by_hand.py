@@ -37,7 +37,7 @@ from labelveil.label_party.release import plan as planning
 from labelveil.label_party.release import watch
 from labelveil.label_party.release.drift import PaidSession
 from labelveil.label_party.release.drift import test_epsilon as epsilon_of_test
-from labelveil.label_party.release.message import checked, named, privacy_of
+from labelveil.label_party.release.message import checked, stated_labels
 from labelveil.label_party.release.plan import make_plan, planned_rows, too_few_events
 from labelveil.label_party.release.prior_knowledge import (
     KnownLabels,
@@ -445,24 +445,18 @@ def test_names_of_strata_and_their_list(party: Party) -> None:
     assert stratum_column(party.config(**strata).strata) is not None
 
 
-def test_a_manifest_names_labels_points_and_what_is_spent(party: Party) -> None:
+def test_a_manifest_names_labels_and_their_points(party: Party) -> None:
     config = party.config(
         data__missing=3, randomizer__loss="absolute", privacy__total_epsilon=9, data__epoch="7"
     )
     grid = Grid.from_edges([0.0, 4.0, 10.0])
-    said = named(config, [grid])
-    assert said["format"].startswith("labelveil-")
-    assert (said["data_set"], said["epoch"]) == ("labels", "7")
-    (label,) = said["labels"]
+    (label,) = stated_labels(config, [grid])
     assert label.model_dump() | {
         "name": "label", "grid": [0.0, 4.0, 10.0], "missing": 3.0, "loss": "absolute",
         "weight": 1.0, "asked": True,
     } == label.model_dump()  # fmt: skip
-    assert not named(config, [grid], questioned=True)["labels"][0].asked
-    assert not named(party.config(domain__grid="auto"), [grid])["labels"][0].asked
-    stated = privacy_of(config, 3, config.privacy.charge)
-    assert (stated.requested_epsilon, stated.records_per_unit, stated.division) == (1.0, 3, "auto")
-    assert stated.total["epsilon"] == "1"
+    assert not stated_labels(config, [grid], questioned=True)[0].asked
+    assert not stated_labels(party.config(domain__grid="auto"), [grid])[0].asked
 
 
 def test_a_session_goes_on_where_it_stood_and_lost_releases_are_hits() -> None:
@@ -504,6 +498,10 @@ def test_what_would_spend_more_than_asked_is_not_released(party: Party) -> None:
     assert party.release(privacy__epsilon=0.5).code == 0
     path = party.store / "releases" / "labels" / "1" / "manifest.json"
     manifest = Manifest.from_bytes(path.read_bytes())
+    assert (manifest.data_set, manifest.epoch) == ("labels", "1")
+    stated = manifest.privacy
+    assert (stated.requested_epsilon, stated.records_per_unit, stated.division) == (0.5, 1, "auto")
+    assert stated.total["epsilon"] == "1/2"
     built = checked(manifest, party.config(privacy__epsilon=0.5))
     assert built.manifest_bytes == path.read_bytes()
     with pytest.raises(PrivacyError, match=r"would spend ε = 0\.5 .*, more than ε = 0\.25"):

@@ -96,7 +96,7 @@ def test_each_label_that_is_sent_apart_is_counted_for_itself() -> None:
     labels = np.zeros((30_000, 2))
     labels[:9000, 0], labels[:, 1] = 2, 2
     plan = plan_message(terms, 30_000, 8.0, division="split")
-    message = count_labels(plan, numbered(labels), fixed_entropy(1)).message
+    message = count_labels(plan, numbered(labels), fixed_entropy(1))
     (first, one), (second, other) = message.histograms
     assert (first.labels, second.labels) == ((0,), (1,))
     for prior, true in ((one, [21_000, 0, 9000]), (other, [0, 0, 30_000])):

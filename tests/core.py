@@ -47,10 +47,7 @@ OPTIONS = {
         "common.wire.evaluation_pb2",
         "common.wire.evaluation_pb2_grpc",
     ),
-    "public priors": (
-        "common.randomizers.message.known_labels",
-        "label_party.release.public_prior",
-    ),
+    "public priors": ("label_party.release.public_prior",),
     "submitted populations": (
         "label_party.events.submitted",
         "label_party.server.submission",

@@ -27,14 +27,11 @@ TESTS = "tests for drift"
 """Purpose of a session's charge."""
 
 
-def session_to_open(config: LabelPartyConfig, store: Store, rows: int) -> Order | None:
+def session_to_open(config: LabelPartyConfig, ledger: Ledger, rows: int) -> Order | None:
     """Return the session that all tests will be made in, unless it is paid for, or not wanted."""
     privacy, hits = config.privacy, config.watch.hits
-    if hits is None:  # as where nothing is ever tested
+    if hits is None or _session_charge(ledger, config) is not None:
         return None
-    with store.read_ledger() as ledger:
-        if _session_charge(ledger, config) is not None:
-            return None
     plan = config.plan_message(rows)
     if not plan.groups:  # nothing is ever tested
         return None

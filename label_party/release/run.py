@@ -14,7 +14,7 @@ from labelveil.common.console import row_progress
 from labelveil.common.entropy import system_entropy
 from labelveil.common.errors import ConfigError, ReleaseError, not_none
 from labelveil.common.files import write_durably
-from labelveil.common.randomizers.message.steps import PublicPrior
+from labelveil.common.randomizers.message.known_labels import KnownLabels
 from labelveil.common.release.folder import MANIFEST_FILE, SIGNATURE_FILE
 from labelveil.common.release.manifest import Manifest, manifest_digest
 from labelveil.common.release.signature import read_signing_key
@@ -32,7 +32,7 @@ from labelveil.label_party.release.sums import build_sums
 from labelveil.label_party.store.disk import translating_errors
 from labelveil.label_party.store.entries import LABELS
 from labelveil.label_party.store.ledger import Ledger
-from labelveil.label_party.store.purchase import Order, Payment, pay, rehearsing
+from labelveil.label_party.store.purchase import Order, Payment, find_paid, pay
 from labelveil.label_party.store.release_store import Store
 
 
@@ -64,7 +64,7 @@ def run_release(
     quiet: bool = False,
     confirm: Confirm = go_on,
     goes_on: bool = False,
-    prior: PublicPrior | None = None,
+    prior: KnownLabels | None = None,
 ) -> ReleaseOutcome:
     """Build the release of the configured data set and epoch, exactly once.
 
@@ -87,11 +87,8 @@ def run_release(
     if prior is not None:
         asked["prior"] = {"weights": prior.digest, "corrected": config.prior.corrected}
     order = Order.configured(config, LABELS, config.privacy.charge, asked)
-    with rehearsing(store) as rehearsal:
-        paid = rehearsal.find(order)
-        if paid is not None:
-            return _sold(store, paid)
-        rehearsal.buy([order])  # what no budget allows is refused before a row is read
+    if (paid := find_paid(store, order)) is not None:
+        return _sold(store, paid)
     with open_events(config, stratum=column, quiet=quiet) as events:
         # what no message can carry, or no manifest, is refused before anything
         sums = asked_sums(config, events)

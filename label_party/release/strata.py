@@ -13,7 +13,8 @@ from collections.abc import Sequence
 import polars as pl
 
 from labelveil.common.errors import ConfigError, not_none
-from labelveil.common.randomizers.message.steps import MessagePlan, PublicPrior
+from labelveil.common.randomizers.message.known_labels import KnownLabels
+from labelveil.common.randomizers.message.steps import MessagePlan
 from labelveil.common.randomizers.message.strata import OTHERS
 from labelveil.common.release.sections import MOST_LETTERS
 from labelveil.label_party.config.offers import StrataSection
@@ -59,7 +60,7 @@ def plan_events(
     config: LabelPartyConfig,
     events: Events,
     column: Column | None,
-    prior: PublicPrior | None = None,
+    prior: KnownLabels | None = None,
 ) -> MessagePlan:
     """What public facts decide of a message about events; a public prior is one.
 

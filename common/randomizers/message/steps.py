@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
 from operator import itemgetter
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -59,17 +58,6 @@ Channels = tuple[tuple[Group, Randomizer], ...]
 """Randomizers, by the labels that each sends."""
 Laws = Mapping[Group, Floats]
 """Weights of cells, by the labels that these are of."""
-
-
-class PublicPrior(Protocol):
-    """What is publicly known of labels beforehand."""
-
-    @property
-    def digest(self) -> str:
-        """By which two such are told apart."""
-
-    def over(self, group: Group) -> Floats:
-        """(k,) weights >= 0 of the cells of some labels, not all 0."""
 
 
 @dataclass(frozen=True)

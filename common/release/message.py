@@ -69,9 +69,8 @@ def stated_message(message: Message, options: Mapping[str, Any], unit: Unit) -> 
     tables = [(group, table.histogram) for group, table in released.tables.items()]
 
     def counted(each: Iterable[tuple[Group, NoisyPrior]]) -> list[PriorSection]:
-        return [
-            PriorSection.of_histogram(message.names_of(group), noisy, unit) for group, noisy in each
-        ]
+        named = ((message.names_of(group), noisy) for group, noisy in each)
+        return [PriorSection.from_histogram(names, noisy, unit) for names, noisy in named]
 
     return {
         "strata": sections,

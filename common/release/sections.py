@@ -113,7 +113,7 @@ class PriorSection(SpendingSection):
     """Weights of the cells in a public prior that the noisy counts correct; none without one."""
 
     @classmethod
-    def of_histogram(cls, labels: list[str], histogram: NoisyPrior, unit: Unit) -> Self:
+    def from_histogram(cls, labels: list[str], histogram: NoisyPrior, unit: Unit) -> Self:
         """State a histogram of some labels, for which such a unit pays."""
         noise: Literal["discrete-laplace", "randomized-response", "public"] = "discrete-laplace"
         if histogram.decoded is not None:
@@ -278,7 +278,7 @@ class SumsSection(SpendingSection):
     """Of sums, ascending, and then of squares; every group is in one."""
 
     @classmethod
-    def of_sums(cls, noisy: NoisySums, question: str) -> Self:
+    def from_sums(cls, noisy: NoisySums, question: str) -> Self:
         """State the noise on the sums that a question asks for, whose bytes have this SHA-256."""
         asked = noisy.question
         return cls(

@@ -149,7 +149,7 @@ def answered(folder: Path, manifest: Manifest) -> NoisySums:
         noisy = NoisySums(question, sums.spent.exact_epsilon / manifest.privacy.records_per_unit)
     except (ConfigError, PrivacyError) as error:
         raise ReleaseError(f"the question in {folder} cannot have been answered: {error}") from None
-    found = SumsSection.of_sums(noisy, sums.question)
+    found = SumsSection.from_sums(noisy, sums.question)
     found = found.model_copy(update={"guarantee": sums.guarantee})  # which gave ε here
     if question.lattice != manifest.lattice or found != sums:
         raise ReleaseError(

@@ -20,7 +20,7 @@ from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events.steps import Events
 
 
-def answer(config: LabelPartyConfig, events: Events) -> Message | None:
+def questioned_message(config: LabelPartyConfig, events: Events) -> Message | None:
     """Answer what was asked of an epoch's events, and count nothing; None where nothing was asked.
 
     What cannot be answered is a ``DataError`` of its epoch alone; nothing was drawn or spent.
@@ -39,7 +39,7 @@ def answer(config: LabelPartyConfig, events: Events) -> Message | None:
     return message
 
 
-def asked_sums(config: LabelPartyConfig, events: Events) -> NoisySums | None:
+def questioned_sums(config: LabelPartyConfig, events: Events) -> NoisySums | None:
     """What sums were asked of an epoch's events, and their noise; None where none were.
 
     What cannot be answered is a ``DataError`` of its epoch alone; nothing was drawn or spent. It

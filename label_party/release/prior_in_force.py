@@ -37,7 +37,7 @@ def session_to_open(config: LabelPartyConfig, ledger: Ledger, rows: int) -> Orde
         return None
     epsilon = test_epsilon(config.watch, privacy, len(plan.groups[0].cells), rows)
     terms = Terms(not_prior(epsilon), hits, unit=privacy.privacy_unit)
-    asked = {**_asked(config), "terms": terms.to_json()}
+    asked = {**_session_request(config), "terms": terms.to_json()}
     return Order.configured(config, TESTS, terms.guarantee, asked)
 
 
@@ -136,7 +136,7 @@ def _manifest_if_any(store: Store, entry: Charge, *, withdrawn: bool) -> Manifes
 
 def _session_charge(ledger: Ledger, config: LabelPartyConfig) -> Charge | None:
     """The session in which tests are made: the last one that was opened on these terms."""
-    asked = _asked(config)
+    asked = _session_request(config)
     if config.watch.hits is None:
         return None
     sessions = [
@@ -153,7 +153,7 @@ def _session_charge(ledger: Ledger, config: LabelPartyConfig) -> Charge | None:
     return sessions[-1] if sessions else None
 
 
-def _asked(config: LabelPartyConfig) -> dict[str, Any]:
+def _session_request(config: LabelPartyConfig) -> dict[str, Any]:
     return {
         "hits": config.watch.hits,
         "epsilon": config.watch.epsilon,

@@ -60,12 +60,12 @@ def build_sums(
     sums += noisy.noise(entropy)
     content = _write(encode_sums(sums), sums.size, writer)
     spent = noisy.guarantee  # of a record: who submits the events does not say whose they are
-    asked = sha256_of(not_none(not_none(events.submitted).question))
+    digest = sha256_of(not_none(not_none(events.submitted).question))
     stated = {
         "labels": stated_labels(config, [question.lattice.grid], questioned=True),
         **{name: [] for name in ("strata", "priors", "tables", "randomizers")},
         "drift": None,
-        "sums": SumsSection.of_sums(noisy, asked),
+        "sums": SumsSection.from_sums(noisy, digest),
     }
     return checked(manifest_of(config, events, keys.hexdigest(), content, spent, stated), config)
 

@@ -28,7 +28,6 @@ from labelveil.label_party.release.prior_in_force import (
     open_session,
     session_to_open,
 )
-from labelveil.label_party.release.public_prior import public_prior
 from labelveil.label_party.release.run import ReleaseOutcome, run_release
 from labelveil.label_party.sources.remote_source import Source
 from labelveil.label_party.store.disk import StoreBusy
@@ -209,13 +208,7 @@ def _release(
         if session is not None:
             open_session(store, session)
 
-    return run_release(
-        config,
-        quiet=quiet,
-        confirm=confirm_both,
-        goes_on=True,
-        prior=public_prior(config),
-    )
+    return run_release(config, quiet=quiet, confirm=confirm_both, keeps_prior=True)
 
 
 def _waiting(config: LabelPartyConfig, store: Store) -> list[str]:

@@ -27,7 +27,7 @@ from labelveil.common.randomizers.budget import PRIOR_SHARE, round_down
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message.message import Released
 from labelveil.common.randomizers.message.plan import plan_message
-from labelveil.common.randomizers.message.questions import plan_asked
+from labelveil.common.randomizers.message.questions import plan_question
 from labelveil.common.randomizers.message.steps import MessagePlan
 from labelveil.common.randomizers.message.terms import LabelTerms
 from labelveil.common.release.facts import MOST_DIGITS
@@ -45,7 +45,7 @@ def rebuild(manifest: Manifest, name: str) -> Randomizer:
     labels of one unit and rounded down, as the two-step procedure does it.
     """
     paid = sum((part.exact_epsilon for part in manifest.guarantees[:-1]), Fraction(0))
-    share = (Fraction(_asked(manifest)) - paid) / manifest.privacy.records_per_unit
+    share = (Fraction(_requested(manifest)) - paid) / manifest.privacy.records_per_unit
     return build_randomizer(
         name,
         labels=np.asarray(manifest.label.grid),
@@ -86,7 +86,7 @@ def plan_of(manifest: Manifest, share: float | None) -> MessagePlan:
     plan = plan_message(
         terms,
         manifest.population.rows,
-        _asked(manifest),
+        _requested(manifest),
         division=manifest.privacy.division,
         records=manifest.privacy.records_per_unit,
         prior_share=share,
@@ -120,7 +120,7 @@ def prior_share(manifest: Manifest) -> float | None:
 
     None if it does so by itself; an :class:`OtherSplitError` if no share makes it do so.
     """
-    epsilon, rows = _asked(manifest), manifest.prior_rows
+    epsilon, rows = _requested(manifest), manifest.prior_rows
     noisy = [prior for prior in manifest.priors if prior.noisy]
     ratios = [parse_rational(prior.guarantee["epsilon"]) / Fraction(epsilon) for prior in noisy]
     ends = [float(min(ratio, Fraction(1))) for ratio in {sum(ratios), *ratios}]
@@ -149,11 +149,8 @@ def _build(manifest: Manifest, name: str) -> list[tuple[FiniteChannel, Mapping[s
         made = rebuild(manifest, name)
         return [(made.channel, made.details)]
     if manifest.questioned:
-        label = manifest.labels[0]
-        terms = LabelTerms(label.name, label.grid[0], label.grid[-1], loss=label.loss)
-        grid = Grid.from_edges(label.grid)
-        strata = not_none(manifest.message.strata)
-        plan = plan_asked(terms, grid, strata, _asked(manifest))
+        (terms,), strata = manifest.message.terms, not_none(manifest.message.strata)
+        plan = plan_question(terms, not_none(terms.grid), strata, _requested(manifest))
         message = plan.build(manifest.message.released)
     else:
         message = plan_of(manifest, prior_share(manifest)).build(_noisy(manifest))
@@ -245,7 +242,7 @@ def rebuilt_check(evidence: Evidence) -> Check:
     )
 
 
-def _asked(manifest: Manifest) -> float:
+def _requested(manifest: Manifest) -> float:
     """ε as it was written, rounded down."""
     return round_down(Fraction(repr(manifest.privacy.requested_epsilon)))
 

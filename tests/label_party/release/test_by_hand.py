@@ -47,7 +47,6 @@ from labelveil.label_party.release.prior_knowledge import (
     from_manifest,
 )
 from labelveil.label_party.release.public_prior import read_prior
-from labelveil.label_party.release.run import run_release
 from labelveil.label_party.release.strata import names_stratum, strata_notes, stratum_column
 from labelveil.label_party.store.disk import StoreBusy
 from labelveil.label_party.store.release_store import Store
@@ -300,8 +299,6 @@ def test_a_plan_has_one_prior_and_says_which(party: Party) -> None:
     configured = party.config(prior__file="b.csv")
     assert chosen(None, None, False, of=configured).source == "the prior in b.csv"
     assert chosen(None, Path("a.csv"), False, of=configured).source == "the prior in a.csv"
-    with pytest.raises(ConfigError, match="use the release command"):
-        run_release(configured, quiet=True)
     released = chosen(release, None, False)
     assert released.rows == EVENTS
     assert released.source == "the released prior of 'labels', epoch '1'"

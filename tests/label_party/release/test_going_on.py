@@ -109,7 +109,8 @@ def test_a_session_pays_for_tests_on_its_own_terms_alone(party: Party, other: st
     with store.read_ledger() as ledger:
         order = session_to_open(config, ledger, EVENTS)
     assert order is not None
-    assert module._asked(config).keys() < OTHER_SESSIONS.keys()  # and so is what will be asked
+    asked = module._session_request(config).keys()  # and whatever will be asked besides
+    assert asked < OTHER_SESSIONS.keys()
     open_session(store, order)
     assert not pays_again(party)
     assert not pays_again(party, data__epoch="7", domain__upper=11)

@@ -6,13 +6,9 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from labelveil.common.formats import TERMS
 from labelveil.common.mechanisms.interactive import Terms
 from labelveil.common.mechanisms.interactive.targets import not_prior
-from labelveil.common.randomizers import NoisyPrior
-from labelveil.common.randomizers.grid import Grid
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.sections import InForceSection
 from labelveil.label_party.config.sections import LabelPartyConfig
@@ -63,28 +59,20 @@ def prior_in_force(config: LabelPartyConfig, store: Store, ledger: Ledger) -> In
     charge, manifest = last
     if len(manifest.labels) > 1 or manifest.strata:
         return None
-    points = manifest.label.grid
-    group = manifest.privacy.records_per_unit
-    unit = manifest.labels_guarantee.unit
-    asked = (*config.labels[0].bounds, config.privacy.group, config.privacy.privacy_unit)
-    prior = manifest.prior
-    if not prior.noisy or prior.start or (points[0], points[-1], group, unit) != asked:
+    ((group, prior),), privacy = manifest.message.histograms, config.privacy
+    (grid,), unit = group.cells.grids, manifest.labels_guarantee.unit
+    wanted = (*config.labels[0].bounds, privacy.group, privacy.privacy_unit)
+    if (grid.lower, grid.upper, prior.group, unit) != wanted:
+        return None
+    if prior.decoded is not None or prior.start is not None:
         return None
     origin = InForceSection(
         epoch=manifest.epoch, manifest=charge.digest, rows=manifest.population.rows
     )
     if manifest.drift is not None and not manifest.drift.drifted:
         origin = manifest.drift.in_force
-    counts = np.asarray(manifest.prior.noisy_counts, dtype=np.int64)
-    epsilon = manifest.prior_guarantee.exact_epsilon
-    return InForce(
-        origin,
-        Grid.from_edges(points),
-        NoisyPrior(counts, epsilon, manifest.prior_rows, group),
-        config.watch,
-        config.privacy,
-        _paid_session(config, store, ledger),
-    )
+    session = _paid_session(config, store, ledger)
+    return InForce(origin, grid, prior, config.watch, privacy, session)
 
 
 def _last(config: LabelPartyConfig, store: Store, ledger: Ledger) -> tuple[Charge, Manifest] | None:

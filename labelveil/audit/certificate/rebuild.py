@@ -24,12 +24,10 @@ from labelveil.common.exact.channel import FiniteChannel
 from labelveil.common.exact.rational import parse_rational
 from labelveil.common.randomizers import Randomizer, build_randomizer, split_budget
 from labelveil.common.randomizers.budget import PRIOR_SHARE, round_down
-from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message.message import Released
 from labelveil.common.randomizers.message.plan import plan_message
 from labelveil.common.randomizers.message.questions import plan_question
 from labelveil.common.randomizers.message.steps import MessagePlan
-from labelveil.common.randomizers.message.terms import LabelTerms
 from labelveil.common.release.facts import MOST_DIGITS
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.version import software
@@ -71,13 +69,9 @@ def plan_of(manifest: Manifest, share: float | None) -> MessagePlan:
     Other groups than were counted, or another ε for them, are an :class:`OtherSplitError`.
     """
     terms = [
-        LabelTerms(
-            label.name,
-            label.grid[0],
-            label.grid[-1],
-            Grid.from_edges(label.grid) if label.asked else None,
-            label.loss,
-            label.weight,
+        replace(
+            label.terms,
+            grid=label.terms.grid if label.asked else None,
             values=any(prior.decoded and prior.labels == [label.name] for prior in manifest.priors),
             whole=all(point % 1 == 0 for point in label.grid),
         )

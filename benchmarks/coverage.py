@@ -174,7 +174,7 @@ def build(data_set: DataSet, epsilon: float, seed: int, rows: int, deal: bool = 
     places = grid.round(labels, entropy.words("rounding", 0, rows))
     counts = np.bincount(places, minlength=len(grid))
     both = one_label(counts, grid, epsilon, entropy)
-    channel = both.randomizer.channel
+    channel = both.channel
     codes = channel.sample(places, entropy.words("labels", 0, rows))
     features = table.drop(data_set.label)
     if deal:

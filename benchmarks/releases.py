@@ -75,7 +75,7 @@ def one(table: pl.DataFrame, epsilon: float, seed: int, shuffled: bool) -> float
     entropy = seeded_entropy(seed + 1)
     places = grid.round(labels, entropy.words("rounding", 0, rows))
     made = one_label(np.bincount(places, minlength=len(grid)), grid, epsilon, entropy)
-    channel = made.randomizer.channel
+    channel = made.channel
     codes = channel.sample(places, entropy.words("labels", 0, rows))
     held = draw_holdout(rows, HELD_OUT, seed)
     counts = np.bincount(np.delete(codes, held), minlength=channel.outputs.size)

@@ -79,7 +79,7 @@ class Judging:
         grid = self.terms.own_grid(rows, epsilon)
         places = grid.round(labels, entropy.words("rounding", 0, rows))
         both = one_label(np.bincount(places, minlength=len(grid)), grid, epsilon, entropy)
-        channel = both.randomizer.channel
+        channel = both.channel
         codes = channel.sample(places, entropy.words("labels", 0, rows)).astype(np.int64)
         problem = LabelProblem.from_channel(channel, both.prior.probabilities)
         release = [ReleasedCodes(problem, both.prior, grid.points, np.arange(rows), codes)]

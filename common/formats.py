@@ -104,7 +104,7 @@ def known_software(stated: object) -> str:
     return stated if type(stated) is str and _SOFTWARE.fullmatch(stated) else ""
 
 
-RELEASE = Format("labelveil-release", 3, 1, "b7f0c8715ad7a96f")
+RELEASE = Format("labelveil-release", 3, 1, "d1c776cc06ba9c12")
 """The manifest of a release, with the rows that it describes."""
 
 QUESTION = Format("labelveil-question", 2, 1, "1a45218df5e021c5")
@@ -134,7 +134,7 @@ SUMS_MODEL = Format("labelveil-sums-model", 2, 1, "3d7fd762d4d07d87")
 EXPORT = Format("labelveil-export", 2, 2, "32a08747a02984cb")
 """What stands in an exported model, or beside it."""
 
-JOIN = Format("labelveil-join", 3, 3, "be58cb3e9a0e466a")
+JOIN = Format("labelveil-join", 3, 3, "848a4916ee63f28d")
 """The folder of a join, which is made again where it is older."""
 
 FORMATS = (RELEASE, QUESTION, GROUPS, STORE, TERMS, BACKUP, MODEL, MODELS, SUMS_MODEL, EXPORT, JOIN)

@@ -47,10 +47,7 @@ OPTIONS = {
         "common.wire.evaluation_pb2",
         "common.wire.evaluation_pb2_grpc",
     ),
-    "public priors": (
-        "common.randomizers.message.known_labels",
-        "label_party.release.public_prior",
-    ),
+    "public priors": ("label_party.release.public_prior",),
     "submitted populations": (
         "label_party.events.submitted",
         "label_party.server.submission",
@@ -199,7 +196,7 @@ ROOTS = (
     "common.guarantees",
     "common.randomizers",
     "common.randomizers.message.plan",
-    "common.release.manifest",
+    "common.release.message",
     "common.release.sections",
 )
 """Where options are wired: a package stands for its modules, but those of ``common`` for

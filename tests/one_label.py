@@ -9,17 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from labelveil.common.arrays import Integers
+from labelveil.common.arrays import Indices, Integers
 from labelveil.common.entropy import Entropy
+from labelveil.common.exact.channel import Codes, FiniteChannel
 from labelveil.common.guarantees import PureDP
 from labelveil.common.randomizers import (
     LabelTerms,
     Message,
     MessagePlan,
     NoisyPrior,
-    Randomizer,
     plan_message,
 )
+from labelveil.common.randomizers.base import LABEL_STREAM
 from labelveil.common.randomizers.grid import Grid
 
 
@@ -36,9 +37,13 @@ class OneLabel:
         return prior
 
     @property
-    def randomizer(self) -> Randomizer:
-        ((_, randomizer),) = self.message.channels
-        return randomizer
+    def channel(self) -> FiniteChannel:
+        (channel,) = self.message.codebook.channels
+        return channel
+
+    def draw(self, indices: Indices, entropy: Entropy) -> Codes:
+        """(n,) codes of labels that are (n,) points of the grid."""
+        return self.channel.sample(indices, entropy.words(LABEL_STREAM, 0, indices.size))
 
     @property
     def epsilon_prior(self) -> Fraction:

@@ -149,7 +149,7 @@ def _shards(folder: Path) -> Shards:
 def _fitter(folder: Path) -> Fitter:
     shards = _shards(folder)
     manifest = Manifest.from_bytes(read_manifest(folder / "fetched"))
-    problem = view_of(manifest, "").problem
+    problem = view_of(manifest.message, "").problem
     objective = build_objective("likelihood", problem, Support.from_problem(problem))
     chosen = FitSettings(
         members=MEMBERS,

@@ -5,12 +5,11 @@ Their form is checked when they are read; ``check`` works out again what they sa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from itertools import chain
 from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 
 from labelveil.common.errors import ReleaseError
@@ -21,11 +20,11 @@ from labelveil.common.mechanisms.group_sums import NoisySums
 from labelveil.common.mechanisms.group_sums.lattice import MOST_STEPS
 from labelveil.common.mechanisms.group_sums.question import MOST_LEVELS, NO_GROUP
 from labelveil.common.mechanisms.group_sums.question import MOST_WEIGHT as MOST_GROUP_WEIGHT
-from labelveil.common.randomizers import NoisyPrior, Randomizer
-from labelveil.common.randomizers.cells import Group
-from labelveil.common.randomizers.message.steps import Message
+from labelveil.common.randomizers import NoisyPrior, decoded_prior
+from labelveil.common.randomizers.cells import Cells
+from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message.strata import MOST_WEIGHT
-from labelveil.common.randomizers.message.terms import MOST_LABELS
+from labelveil.common.randomizers.message.terms import MOST_LABELS, LabelTerms
 from labelveil.common.release.claims import (
     SUBMITTED_KEYS,
     ChannelClaim,
@@ -66,6 +65,12 @@ class LabelSection(ManifestSection):
     asked: bool
     """Whether the labels party named the grid; else it follows from bounds, rows and ε, or is that
     of a question about groups."""
+
+    @property
+    def terms(self) -> LabelTerms:
+        """What a message says of it; ``ConfigError`` if its grid is none."""
+        grid = Grid.from_edges(self.grid)
+        return LabelTerms(self.name, grid.lower, grid.upper, grid, self.loss, self.weight)
 
 
 class StratumSection(ManifestSection):
@@ -108,7 +113,7 @@ class PriorSection(SpendingSection):
     """Weights of the cells in a public prior that the noisy counts correct; none without one."""
 
     @classmethod
-    def of_histogram(cls, labels: list[str], histogram: NoisyPrior, unit: Unit) -> Self:
+    def from_histogram(cls, labels: list[str], histogram: NoisyPrior, unit: Unit) -> Self:
         """State a histogram of some labels, for which such a unit pays."""
         noise: Literal["discrete-laplace", "randomized-response", "public"] = "discrete-laplace"
         if histogram.decoded is not None:
@@ -121,6 +126,25 @@ class PriorSection(SpendingSection):
             start=[] if histogram.start is None else histogram.start.tolist(),
             guarantee=replace(histogram.guarantee, unit=unit).to_json(),
         )
+
+    def histogram(
+        self, cells: Cells, rows: int, records: int, channel: FiniteChannel | None
+    ) -> NoisyPrior:
+        """Return it with what is known about its noise.
+
+        It is of n ``rows``, of ``records`` records a unit; ``channel`` sent the codes that it is
+        decoded from, None where it is not.
+        """
+        counts = np.asarray(self.noisy_counts, dtype=np.int64)
+        if self.public:
+            return NoisyPrior(counts, Fraction(0), int(counts.sum()), records, decoded=0.0)
+        if channel is not None:
+            even = np.full(counts.size, rows // counts.size)
+            return replace(decoded_prior(channel, even, records), noisy_counts=counts)
+        epsilon = self.spent.exact_epsilon
+        shape = cells.shape if len(self.labels) > 1 and len(cells) == counts.size else ()
+        start = np.asarray(self.start, dtype=np.int64) if self.start else None
+        return NoisyPrior(counts, epsilon, rows, records, shape=shape, start=start)
 
     @property
     def noisy(self) -> bool:
@@ -176,33 +200,16 @@ class StatedRandomizer(SpendingSection):
     """What its builder says that it did, and ``options``, what that was asked to do."""
     channel: ChannelClaim
 
-    @classmethod
-    def of_randomizer(
-        cls,
-        labels: list[str],
-        randomizer: Randomizer,
-        options: Mapping[str, Any],
-        unit: Unit,
-        records: int,
-    ) -> Self:
-        """State what some labels are sent by, of at most n ``records`` of a unit.
-
-        Whoever rebuilds the channel from the noisy prior needs the builder's ``options``.
-        """
-        return cls(
-            labels=labels,
-            name=randomizer.name,
-            details={**randomizer.details, "options": options},
-            channel=randomizer.channel.to_json(),
-            guarantee=PureDP.of_channel(randomizer.channel, unit).scale(records).to_json(),
-        )
-
     @model_validator(mode="after")
     def _check(self) -> Self:
         check_options(self.name, self.options)
-        stated = {key: value for key, value in self.details.items() if key != "options"}
-        check_details(self.name, stated)
+        check_details(self.name, self.facts)
         return self
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What its builder says that it did."""
+        return {name: value for name, value in self.details.items() if name != "options"}
 
     @property
     def options(self) -> dict[str, Any]:
@@ -221,8 +228,8 @@ class StatedRandomizer(SpendingSection):
         if channel.to_json() != self.channel:
             raise ReleaseError("the manifest's channel is not written as channels are")
         longest = max(channel.inputs.size, channel.outputs.size)
-        for name, value in self.details.items():
-            if name != "options" and items(value) > longest:
+        for name, value in self.facts.items():
+            if items(value) > longest:
                 raise ReleaseError(f"the randomizer's detail {name} has more than {longest} items")
         derived = PureDP.of_channel(channel, self.spent.unit).scale(records)
         if derived != self.spent:
@@ -230,44 +237,6 @@ class StatedRandomizer(SpendingSection):
                 f"the channel's weights give {derived}, but the manifest claims {self.spent} for"
                 " the labels"
             )
-
-
-def stated_message(
-    message: Message, options: Mapping[str, Any], unit: Unit
-) -> dict[str, list[Any]]:
-    """Return a manifest's members that state a message: strata, priors, tables and randomizers.
-
-    Its ``released`` and ``codebooks`` read them back. ``options`` are those that its
-    randomizers were built with; ``unit`` is what pays, of as many records as the message says:
-    of one record each, both units have the same neighbours, and the claim names the one asked.
-    """
-    released, strata = message.released, message.strata
-    weights, sections = released.expected_weights, []
-    if strata is not None:
-        laws = [[]] * len(strata.names) if weights is None else weights.tolist()
-        sections = [
-            StratumSection(name=name, rows=rows, law=law)
-            for name, rows, law in zip(strata.names, strata.rows, laws, strict=True)
-        ]
-    priors = message.histograms if weights is None else []  # nobody counted what is expected
-    tables = [(group, table.histogram) for group, table in released.tables.items()]
-
-    def counted(each: Iterable[tuple[Group, NoisyPrior]]) -> list[PriorSection]:
-        return [
-            PriorSection.of_histogram(message.named(group), noisy, unit) for group, noisy in each
-        ]
-
-    return {
-        "strata": sections,
-        "priors": counted(priors),
-        "tables": counted(tables),
-        "randomizers": [
-            StatedRandomizer.of_randomizer(
-                message.named(group), randomizer, options, unit, message.records
-            )
-            for group, randomizer in chain.from_iterable(message.by_stratum)
-        ],
-    }
 
 
 class WidthSection(ManifestSection):
@@ -309,7 +278,7 @@ class SumsSection(SpendingSection):
     """Of sums, ascending, and then of squares; every group is in one."""
 
     @classmethod
-    def of_sums(cls, noisy: NoisySums, question: str) -> Self:
+    def from_sums(cls, noisy: NoisySums, question: str) -> Self:
         """State the noise on the sums that a question asks for, whose bytes have this SHA-256."""
         asked = noisy.question
         return cls(
@@ -319,13 +288,8 @@ class SumsSection(SpendingSection):
             largest_weight=0 if asked.weights is None else asked.largest_weight,
             noise="discrete-laplace",
             widths=[
-                WidthSection(
-                    half_width=each.half_width,
-                    squares=each.squares,
-                    groups=each.groups,
-                    scale=str(each.scale),
-                )
-                for each in noisy.widths
+                WidthSection(half_width=width, squares=squares, groups=groups, scale=str(scale))
+                for (width, squares, groups), scale in noisy.widths
             ],
             guarantee=noisy.guarantee.to_json(),
         )
@@ -433,6 +397,11 @@ class DriftSection(ManifestSection):
     """None once the session that pays for tests has halted: the prior stays in force."""
     drifted: bool = False
     """Whether the test hit, so that this epoch paid for a prior of its own."""
+
+    @property
+    def spent(self) -> PureDP | None:
+        """What the test spends of this epoch's budget; None if nothing."""
+        return None if self.test is None or self.test.session is not None else self.test.spent
 
     def check(self, labels: PureDP, records: int) -> None:
         """``ReleaseError`` if the test's noise, of ``records`` records a unit, does not give what

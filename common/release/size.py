@@ -9,7 +9,8 @@ import numpy as np
 from labelveil.common.errors import ConfigError
 from labelveil.common.randomizers.design.optimal_design import most_knots
 from labelveil.common.randomizers.exact_rows import MAX_WEIGHTS
-from labelveil.common.randomizers.message.steps import Message, MessagePlan
+from labelveil.common.randomizers.message.message import Message
+from labelveil.common.randomizers.message.steps import MessagePlan
 from labelveil.common.randomizers.message.strata import BINS
 from labelveil.common.release.limits import MANIFEST_BYTES, block_rows_for
 
@@ -67,14 +68,16 @@ def check_message(message: Message, rows: int) -> int:
     """
     expected = message.released.expected_weights
     laws = 0 if expected is None else expected.size
-    channels = [randomizer for part in message.by_stratum for _, randomizer in part]
-    stated = sum(len(json.dumps([c.channel.to_json(), c.details])) + _CHANNEL for c in channels)
-    points = max(channel.channel.inputs.size for channel in channels)
+    books = message.codebooks.books
+    channels = [channel for book in books for channel in book.channels]
+    stated = [channel.to_json() for channel in channels], message.randomizers
+    written = len(json.dumps(stated)) + _CHANNEL * len(channels)
+    points = max(channel.inputs.size for channel in channels)
     blocks = _BLOCK * -(-rows // block_rows_for(rows))
-    most = _NUMBER * points + _COUNT * laws + stated + blocks + _REST
+    most = _NUMBER * points + _COUNT * laws + written + blocks + _REST
     if most > MANIFEST_BYTES:
         raise ConfigError(
-            f"a manifest of {len(message.by_stratum)} strata, with {points:,} grid points each, can"
+            f"a manifest of {len(books)} strata, with {points:,} grid points each, can"
             f" have {most:,} bytes; the most that a client accepts is {MANIFEST_BYTES:,}. Ask in"
             " fewer strata, or about fewer points"
         )

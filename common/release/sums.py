@@ -13,10 +13,8 @@ import numpy as np
 from labelveil.common.arrays import Integers
 from labelveil.common.engine.shuffle import KEY_TYPE, count_repeated, match_keys, sort_keys
 from labelveil.common.errors import ConfigError, DataError, PrivacyError, ReleaseError
-from labelveil.common.exact.rational import parse_rational
 from labelveil.common.files import file_errors
 from labelveil.common.mechanisms.group_sums import NO_GROUP, GroupQuestion, NoisySums, PrivateSums
-from labelveil.common.mechanisms.group_sums.noisy_sums import Width
 from labelveil.common.release.blocks import block_ranges, decode_sums
 from labelveil.common.release.event_keys import hash_keys, read_secret, secret_check
 from labelveil.common.release.folder import (
@@ -28,6 +26,7 @@ from labelveil.common.release.folder import (
 from labelveil.common.release.manifest import Manifest, block_digest, manifest_in
 from labelveil.common.release.question import read_question
 from labelveil.common.release.rows import open_rows
+from labelveil.common.release.sections import SumsSection
 
 
 def read_sums(
@@ -150,18 +149,9 @@ def answered(folder: Path, manifest: Manifest) -> NoisySums:
         noisy = NoisySums(question, sums.spent.exact_epsilon / manifest.privacy.records_per_unit)
     except (ConfigError, PrivacyError) as error:
         raise ReleaseError(f"the question in {folder} cannot have been answered: {error}") from None
-    weight = 0 if question.weights is None else question.largest_weight
-    widths = [
-        Width(each.half_width, each.squares, each.groups, parse_rational(each.scale))
-        for each in sums.widths
-    ]
-    same = (
-        question.lattice == manifest.lattice,
-        question.offsets.tolist() == sums.offsets,
-        weight == sums.largest_weight,
-        noisy.widths == widths,
-    )
-    if not all(same):
+    found = SumsSection.from_sums(noisy, sums.question)
+    found = found.model_copy(update={"guarantee": sums.guarantee})  # which gave ε here
+    if question.lattice != manifest.lattice or found != sums:
         raise ReleaseError(
             f"the manifest in {folder} states other groups, offsets, weights, widths or noise than"
             " the question that it says it answers"

@@ -163,7 +163,7 @@ class Questions:
         manifest = self._manifest
         request = pb2.DescribeEvaluationRequest(**self._names)
         offer = self._call(lambda stub, timeout: stub.DescribeEvaluation(request, timeout=timeout))
-        released = manifest.marginal(self.label or manifest.label.name)
+        released = manifest.message.marginal(self.label or manifest.label.name)
         gain = PairedGain.of_prior(*released, self.loss, offer.largest_loss)
         group = manifest.privacy.records_per_unit
         answers = NoisyAnswers(parse_rational(offer.epsilon), offer.answers, group)

@@ -299,7 +299,7 @@ def _released_codes(
 ) -> list[ReleasedCodes]:
     """Each release with its codes among those scored."""
     problem = events.problem
-    views = [view_of(manifest, label) for manifest in manifests]
+    views = [view_of(manifest.message, label) for manifest in manifests]
     grids = [view.problem.grid for view in views]
     if problem.sources:  # labels are divided by each labels party's scale
         parties = [party for party, _ in problem.each_source() for _ in range(party.releases)]

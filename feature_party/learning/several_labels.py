@@ -19,7 +19,7 @@ from labelveil.common.errors import not_none
 from labelveil.common.randomizers import NoisyPrior
 from labelveil.common.randomizers.cells import Codebook, Group
 from labelveil.common.randomizers.message.codebooks import Codebooks
-from labelveil.common.randomizers.message.steps import Released
+from labelveil.common.randomizers.message.message import Message, Released
 from labelveil.common.randomizers.prior import expected_prior
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.sections import LabelSection, StatedRandomizer
@@ -41,29 +41,24 @@ class LabelView:
     codes: Indices
 
 
-def views_of(manifest: Manifest, counts: Integers | None = None) -> dict[str, LabelView]:
-    """Every label of a release alone, by its name.
+def view_of(message: Message, label: str, counts: Integers | None = None) -> LabelView:
+    """One label of a message alone; the only one whatever it is called there.
 
     ``counts``, (d,), say how many of its codes there are to learn from: they tell the priors more
     than their noisy histograms do.
     """
-    books = manifest.codebooks
-    if manifest.strata:
-        released = manifest.released
-        return {
-            label.name: strata_view(books, released, manifest.classes.rows, label.name, label.loss)
-            for label in manifest.labels
-        }
-    return {
-        label.name: label_view(books.only, manifest.known, label.name, label.loss, counts)
-        for label in manifest.labels
-    }
+    only = len(message.terms) == 1
+    terms = next(each for each in message.terms if only or each.name == label)
+    if message.strata is None:
+        histograms = message.histograms
+        return label_view(message.codebook, histograms, terms.name, terms.loss, counts)
+    rows = message.strata.rows
+    return strata_view(message.codebooks, message.released, rows, terms.name, terms.loss)
 
 
-def view_of(manifest: Manifest, label: str) -> LabelView:
-    """One label of a release alone; the only one whatever it is called there."""
-    views = views_of(manifest)
-    return views[label] if len(views) > 1 else next(iter(views.values()))
+def views_of(message: Message, counts: Integers | None = None) -> dict[str, LabelView]:
+    """Every label of a message alone, by its name; ``counts`` as of :func:`view_of`."""
+    return {terms.name: view_of(message, terms.name, counts) for terms in message.terms}
 
 
 def stated_of(manifest: Manifest, label: str) -> tuple[LabelSection, StatedRandomizer]:

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from labelveil.common.arrays import Floats, Integers, unmasked
+from labelveil.common.arrays import Floats, unmasked
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.exact.channel import FiniteChannel
-from labelveil.common.randomizers import Randomizer
+from labelveil.common.randomizers import Message, Randomizer
 from labelveil.common.randomizers.message.private_labels import PrivateEvents, PrivateLabels
 from labelveil.common.release.manifest import Manifest, manifest_in
 from labelveil.common.release.table import Release, SentLabel
 from labelveil.feature_party.learning.problem import LabelProblem
-from labelveil.feature_party.learning.several_labels import (
-    LabelView,
-    label_view,
-    strata_view,
-    views_of,
-)
+from labelveil.feature_party.learning.several_labels import view_of
 from labelveil.feature_party.notebook.clear_labels import ClearLabels
 
 _ROUNDS = 300
@@ -57,8 +51,7 @@ def problem_of(source: Source, codes: NDArray[Any] | None = None) -> LabelProble
         case Release():
             return problem_of(source.manifest, codes)
         case SentLabel():
-            manifest = source.release.manifest
-            return _seen(lambda sent: views_of(manifest, sent)[source.name], codes)
+            return _seen(source.release.manifest.message, source.name, codes)
         case Manifest() | PrivateEvents() if len(source.names) > 1:
             name = source.names[0]
             raise ConfigError(
@@ -67,9 +60,9 @@ def problem_of(source: Source, codes: NDArray[Any] | None = None) -> LabelProble
                 " .codes are that label's"
             )
         case Manifest():
-            return _seen(lambda sent: views_of(source, sent)[source.names[0]], codes)
+            return _seen(source.message, source.names[0], codes)
         case PrivateLabels():
-            return _seen(lambda sent: private_view(source, sent), codes)
+            return _seen(source.events.message, source.name, codes)
         case Randomizer():
             return LabelProblem.from_channel(source.channel, source.prior, source.loss.name)
         case FiniteChannel():
@@ -85,24 +78,14 @@ def problem_of(source: Source, codes: NDArray[Any] | None = None) -> LabelProble
     )
 
 
-def private_view(label: PrivateLabels, counts: Integers | None = None) -> LabelView:
-    """One label of events that were randomized here; parameters as of :func:`views_of`."""
-    message, facts = label.events.message, (label.name, label.loss)
-    if message.strata is None:
-        return label_view(message.codebook, message.histograms, *facts, counts)
-    return strata_view(message.codebooks, message.released, message.strata.rows, *facts)
-
-
-def _seen(
-    view_of: Callable[[Integers | None], LabelView], codes: NDArray[Any] | None
-) -> LabelProblem:
+def _seen(message: Message, label: str, codes: NDArray[Any] | None) -> LabelProblem:
     """One label, seen with no counts of messages, or with those that its codes stand for."""
-    view = view_of(None)
+    view = view_of(message, label)
     if codes is None:
         return view.problem
     first = np.unique(view.codes, return_index=True)[1]  # a message of each of its codes
     sent = first[check_codes(codes, view.problem)]
-    return view_of(np.bincount(sent, minlength=view.codes.size)).problem
+    return view_of(message, label, np.bincount(sent, minlength=view.codes.size)).problem
 
 
 def prior_of_codes(channel: FiniteChannel, codes: NDArray[Any]) -> Floats:

@@ -37,7 +37,7 @@ class ReleasedLabel:
     def from_manifest(cls, manifest: Manifest, label: str = "") -> ReleasedLabel:
         """Take it from a manifest; the only label needs no name."""
         section, stated = stated_of(manifest, label)
-        problem = view_of(manifest, label).problem
+        problem = view_of(manifest.message, label).problem
         mass = np.zeros(problem.values.size)
         np.add.at(mass, problem.value_of, problem.prior)
         alike = np.bincount(problem.value_of)[problem.value_of]

@@ -146,7 +146,8 @@ def _by_label(
     ``DataError`` if releases are of other labels. A single one is called as in the last
     release; its name in the others does not matter.
     """
-    views = [views_of(*release) for release in zip(manifests, counts, strict=True)]
+    releases = zip(manifests, counts, strict=True)
+    views = [views_of(manifest.message, counted) for manifest, counted in releases]
     for names in views:
         if [*names] != [*views[0]] and max(map(len, views)) > 1:
             raise DataError(

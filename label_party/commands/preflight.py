@@ -140,28 +140,16 @@ class Preflight:
         """
         from labelveil.label_party.events.intention import DryRunEnded
         from labelveil.label_party.release.plan import too_few_events
-        from labelveil.label_party.store.purchase import rehearsing
 
         terminal = sys.stdin.isatty() and sys.stderr.isatty()
         if self.shown.quiet and not (terminal or self.wanted.dry_run):
             return
-        if self.wanted.dry_run:  # the epochs of a watch add up, and one session serves them all
-            *sessions, last = intention.purchases
-            known = {order.purpose for order in self.foreseen}
-            new = (*(order for order in sessions if order.purpose not in known), last)
-            intention = replace(intention, purchases=new)
-            self.foreseen.extend(new)
-            outlook = self._rehearsal.buy(new, intention.events)
-        else:
-            with rehearsing(self._store) as rehearsal:
-                outlook = rehearsal.buy(intention.purchases)
         if intention.plan is not None:
             rows = intention.events.rows
             intention = replace(intention, too_few=lambda: too_few_events(self.config, rows))
         warnings = intention.warnings()
         if self.wanted.dry_run:
-            lines = aligned([*self._facts(intention, outlook)])
-            self.shown.answer(self._document(intention, outlook, warnings), *lines)
+            self._foresee(intention, warnings)
         for warning in warnings:
             say(f"warning: {warning}")  # if nobody can see it, that may change nothing either
         if self.wanted.dry_run:
@@ -171,6 +159,18 @@ class Preflight:
             epoch = intention.purchases[-1].epoch
             if not agreed("Release all the same?"):
                 raise ReleaseError(f"epoch {epoch!r}: not released, as answered; nothing was spent")
+
+    def _foresee(self, intention: Intention, warnings: Sequence[str]) -> None:
+        """Show what would be read and spent: the epochs of a watch add up, and one session serves
+        them all."""
+        *sessions, last = intention.purchases
+        known = {order.purpose for order in self.foreseen}
+        new = (*(order for order in sessions if order.purpose not in known), last)
+        intention = replace(intention, purchases=new)
+        self.foreseen.extend(new)
+        outlook = self._rehearsal.buy(new, intention.events)
+        lines = aligned([*self._facts(intention, outlook)])
+        self.shown.answer(self._document(intention, outlook, warnings), *lines)
 
     def _facts(self, intention: Intention, outlook: Outlook) -> Iterator[tuple[str, object]]:
         from labelveil.common.release.limits import MANIFEST_BYTES

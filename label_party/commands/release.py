@@ -32,15 +32,12 @@ if TYPE_CHECKING:
 )
 def release(config: LabelPartyConfig, shown: OutputOptions, how: PreflightOptions) -> None:
     from labelveil.common.allocator import keep_freed_memory
-    from labelveil.label_party.release.public_prior import public_prior
     from labelveil.label_party.release.run import ReadElsewhere, run_release, sign_again
 
     keep_freed_memory()
     with Preflight(config, how, shown) as preflight:
         try:
-            outcome = run_release(
-                config, quiet=shown.quiet, confirm=preflight, prior=public_prior(config)
-            )
+            outcome = run_release(config, quiet=shown.quiet, confirm=preflight)
         except ReadElsewhere as sold:
             if not how.dry_run:
                 sign_again(config)

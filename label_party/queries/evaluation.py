@@ -128,7 +128,7 @@ class Evaluation(Sole):
 
     def gain(self, release: StoredRelease, label: str) -> PairedGain:
         """What answers about one of a release's labels are the mean of."""
-        settings, released = self.settings, release.manifest.marginal(label)
+        settings, released = self.settings, release.manifest.message.marginal(label)
         return PairedGain.of_prior(*released, settings.loss, settings.largest_loss)
 
     def answers_left(self, release: StoredRelease) -> int:

@@ -45,7 +45,7 @@ from labelveil.label_party.events.intention import Confirm, Intention, Spread, g
 from labelveil.label_party.events.open import open_events
 from labelveil.label_party.events.steps import Events
 from labelveil.label_party.queries.top_k import checked_delta, document_bytes
-from labelveil.label_party.store.pay_once import Outcome, find_paid, pay_once
+from labelveil.label_party.store.pay_once import Outcome, find_outcome, pay_once
 from labelveil.label_party.store.purchase import Order
 from labelveil.label_party.store.release_store import Store
 
@@ -146,7 +146,7 @@ def synthesize(
     purpose = f"synthetic table of {', '.join(named)}"
     order = Order.configured(config, purpose, guarantee, _meaning(config, request, lists))
     store = Store(config.store.directory)
-    paid = find_paid(store, order)
+    paid = find_outcome(store, order)
     if paid is not None:
         return paid
     with open_events(config, _columns(lists), quiet=quiet) as events:

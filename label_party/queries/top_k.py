@@ -35,7 +35,7 @@ from labelveil.label_party.events.columns import NONE, Column, list_digest, read
 from labelveil.label_party.events.intention import Confirm, Intention, Spread, go_on
 from labelveil.label_party.events.open import open_events
 from labelveil.label_party.events.steps import Events
-from labelveil.label_party.store.pay_once import Outcome, find_paid, pay_once
+from labelveil.label_party.store.pay_once import Outcome, find_outcome, pay_once
 from labelveil.label_party.store.purchase import Order
 from labelveil.label_party.store.release_store import Store
 
@@ -76,7 +76,7 @@ def run_top_k(
         config, request.purpose, leaders.guarantee, _meaning(config.privacy, request, categories)
     )
     store = Store(config.store.directory)
-    paid = find_paid(store, order)
+    paid = find_outcome(store, order)
     if paid is not None:
         return paid
     if request.k is not None and request.k > len(categories):

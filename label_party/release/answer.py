@@ -13,14 +13,14 @@ from contextlib import contextmanager
 
 from labelveil.common.errors import ConfigError, DataError, PrivacyError, ReleaseError
 from labelveil.common.mechanisms.group_sums import GroupQuestion, NoisySums
+from labelveil.common.randomizers import Message
 from labelveil.common.release.question import read_question
 from labelveil.common.release.size import check_message
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events.steps import Events
-from labelveil.label_party.release.message import Counted
 
 
-def answer(config: LabelPartyConfig, events: Events) -> Counted | None:
+def questioned_message(config: LabelPartyConfig, events: Events) -> Message | None:
     """Answer what was asked of an epoch's events, and count nothing; None where nothing was asked.
 
     What cannot be answered is a ``DataError`` of its epoch alone; nothing was drawn or spent.
@@ -36,10 +36,10 @@ def answer(config: LabelPartyConfig, events: Events) -> Counted | None:
         (share,) = plan.channels
         message = plan.build(question.released(share.group))
         check_message(message, events.rows)
-    return Counted(message)
+    return message
 
 
-def asked_sums(config: LabelPartyConfig, events: Events) -> NoisySums | None:
+def questioned_sums(config: LabelPartyConfig, events: Events) -> NoisySums | None:
     """What sums were asked of an epoch's events, and their noise; None where none were.
 
     What cannot be answered is a ``DataError`` of its epoch alone; nothing was drawn or spent. It

@@ -28,7 +28,8 @@ from labelveil.common.mechanisms.interactive import DriftTest, Session, Terms, a
 from labelveil.common.randomizers import NoisyPrior, split_budget
 from labelveil.common.randomizers.cells import Cells, Group
 from labelveil.common.randomizers.grid import Grid
-from labelveil.common.randomizers.message.steps import MessagePlan, Released, Share
+from labelveil.common.randomizers.message.message import Message, Released
+from labelveil.common.randomizers.message.steps import MessagePlan, Share
 from labelveil.common.randomizers.prior import rational_epsilon
 from labelveil.common.release.sections import (
     DriftSection,
@@ -39,7 +40,7 @@ from labelveil.common.release.sections import (
 from labelveil.label_party.config.offers import WatchSection
 from labelveil.label_party.config.privacy import PrivacySection
 from labelveil.label_party.events.steps import Events
-from labelveil.label_party.release.message import Counted, count_labels
+from labelveil.label_party.release.message import count_labels
 
 _STREAM = "drift"
 
@@ -85,27 +86,24 @@ class InForce:
             epsilon = test_epsilon(watch, self.privacy, len(self.grid), rows)
         return DriftTest(self.prior, rows, epsilon, group, watch.tolerance, watch.false_alarm)
 
-    def count(self, plan: MessagePlan, events: Events, entropy: Entropy) -> Counted:
-        """Count the labels anew only if a private test says that they have drifted."""
+    def count(
+        self, plan: MessagePlan, events: Events, entropy: Entropy
+    ) -> tuple[Message, DriftSection | None]:
+        """Count the labels anew only if a private test says that they have drifted; say so."""
         if not plan.histograms:
-            return count_labels(plan, events, entropy)
+            return count_labels(plan, events, entropy), None
         (share,) = plan.channels
         here = Group(share.group.labels, Cells((self.grid,)))
-        section, tested = self._test(events.count([here], entropy)[0], entropy)
-        spent = Fraction(0) if tested is None else tested.exact_epsilon
-        if section.drifted:
-            counted = count_labels(plan.after(spent), events, entropy)
-            return replace(counted, drift=section, tested=tested)
+        drift = self._test(events.count([here], entropy)[0], entropy)
+        spent = Fraction(0) if drift.spent is None else drift.spent.exact_epsilon
+        if drift.drifted:
+            return count_labels(plan.after(spent), events, entropy), drift
         whole = share.epsilon + sum(each.epsilon for each in plan.histograms)
         plan = replace(plan, histograms=(), channels=(Share(here, whole),)).after(spent)
-        message = plan.build(Released({here: self.prior}))
-        return Counted(message, section, tested, borrowed=True)
+        return plan.build(Released({here: self.prior})), drift
 
-    def _test(self, counts: Integers, entropy: Entropy) -> tuple[DriftSection, PureDP | None]:
-        """Test an epoch's histogram over the grid, unless the session has halted.
-
-        Returns what the manifest says, and the test's guarantee, if the epoch pays for it.
-        """
+    def _test(self, counts: Integers, entropy: Entropy) -> DriftSection:
+        """Test an epoch's histogram over the grid, unless the session has halted."""
         test = self.test(int(counts.sum()))
         guarantee = PureDP.of(test.epsilon, unit=self.privacy.privacy_unit)
         section = TrialSection(
@@ -113,14 +111,14 @@ class InForce:
         )
         if self.session is None:
             drifted = test.draw(counts, entropy.source(_STREAM)).value
-            return DriftSection(in_force=self.origin, test=section, drifted=drifted), guarantee
+            return DriftSection(in_force=self.origin, test=section, drifted=drifted)
         session = self.session.open(counts, entropy)
         if session.halted:
-            return DriftSection(in_force=self.origin, test=None, drifted=False), None
+            return DriftSection(in_force=self.origin, test=None, drifted=False)
         drifted = session.run(test)
         paid_by = SessionSection(outcome=self.session.outcome, state=session.to_json())
         section = section.model_copy(update={"session": paid_by})
-        return DriftSection(in_force=self.origin, test=section, drifted=drifted), None
+        return DriftSection(in_force=self.origin, test=section, drifted=drifted)
 
 
 def test_epsilon(watch: WatchSection, privacy: PrivacySection, points: int, rows: int) -> Fraction:

@@ -8,7 +8,7 @@ noisy histogram.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,20 +17,21 @@ import numpy as np
 from labelveil.common.arrays import Integers
 from labelveil.common.entropy import Entropy
 from labelveil.common.errors import PrivacyError
-from labelveil.common.guarantees import Guarantee, PureDP, compose
+from labelveil.common.guarantees import Guarantee, compose
 from labelveil.common.randomizers.grid import Grid
-from labelveil.common.randomizers.message.steps import Message, MessagePlan
+from labelveil.common.randomizers.message.message import Message
+from labelveil.common.randomizers.message.steps import MessagePlan
 from labelveil.common.release.blocks import KEY_BYTES, decode_codes
 from labelveil.common.release.claims import CMAC_KEYS, SUBMITTED_KEYS
 from labelveil.common.release.limits import block_rows_for
 from labelveil.common.release.manifest import FORMAT, Manifest, content_digest
+from labelveil.common.release.message import stated_message
 from labelveil.common.release.sections import (
     ContentSection,
     DriftSection,
     LabelSection,
     PopulationSection,
     StatedPrivacy,
-    stated_message,
 )
 from labelveil.common.version import software
 from labelveil.label_party.config.sections import LabelPartyConfig
@@ -40,21 +41,10 @@ from labelveil.label_party.store.release_store import ReleaseWriter
 Progress = Callable[[int], None]
 
 
-@dataclass(frozen=True)
-class Counted:
-    """A message whose histograms are public from here on; no label was sent yet."""
-
-    message: Message
-    # what a manifest says of a test that was made, and of the prior that is in force
-    drift: DriftSection | None = None
-    tested: PureDP | None = None  # the test's guarantee, if these labels paid for it
-    borrowed: bool = False  # whether other labels paid for the priors
-
-
-def count_labels(plan: MessagePlan, events: Events, entropy: Entropy) -> Counted:
-    """Count what the plan asks for, and pay for it."""
+def count_labels(plan: MessagePlan, events: Events, entropy: Entropy) -> Message:
+    """Count what the plan asks for, and pay for it: a message of which no label was sent yet."""
     counts = events.count(plan.groups, entropy, plan.strata) if plan.groups else []
-    return Counted(plan.build(plan.release(counts, entropy)))
+    return plan.build(plan.release(counts, entropy))
 
 
 @dataclass(frozen=True)
@@ -72,26 +62,35 @@ def build(
     entropy: Entropy,
     writer: ReleaseWriter,
     progress: Progress = lambda rows: None,
-    counted: Counted | None = None,
+    message: Message | None = None,
+    drift: DriftSection | None = None,
 ) -> Built:
     """Randomize every label and describe how.
 
     ``plan`` is what public facts decide; ``entropy`` is
     :func:`labelveil.common.entropy.system_entropy`, to be destroyed by the caller afterwards;
     ``writer`` receives keys and codes. ``progress`` is called with the number of rows randomized
-    since the last call. ``counted`` is a message whose priors are public already: by default these
-    labels are counted, and pay for it. ``PrivacyError`` if the entropy is repeatable, or the parts
-    would spend more than was asked for.
+    since the last call. ``message`` is one whose priors are public already: by default these
+    labels are counted, and pay for it; ``drift`` says how it came by its prior, where another was
+    in force. ``PrivacyError`` if the entropy is repeatable, or the parts would spend more than was
+    asked for.
     """
     if not entropy.secure:
         raise PrivacyError("a release needs system_entropy(); seeded entropy is for tests alone")
-    counted = counted or count_labels(plan, events, entropy)
-    message = counted.message
-    decoded = any(prior is None for _, prior in message.priors)
-    content, population, counts = _randomize(events, message, entropy, writer, progress, decoded)
-    if decoded:
-        message = message.decode(counts)
-    return checked(_manifest(config, message, counted, content, population), config)
+    message = message or count_labels(plan, events, entropy)
+    content, keys, counts = _randomize(events, message, entropy, writer, progress)
+    message, unit = message.decode(counts), config.privacy.privacy_unit
+    stated = stated_message(message, config.randomizer.options, unit)
+    spent = [replace(message.labels_guarantee, unit=unit)]
+    if drift is not None and drift.spent is not None:
+        spent.append(drift.spent)
+    if drift is None or drift.drifted:  # else other labels paid for the prior
+        spent += [each.spent for each in (*stated["priors"], *stated["tables"]) if each.noisy]
+    grids = message.codebooks.books[0].cells.grids
+    stated |= {"labels": stated_labels(config, grids), "drift": drift}
+    records, total = message.records, compose(spent)
+    made = manifest_of(config, events, keys, content, total, stated, records)
+    return checked(made, config)
 
 
 def checked(manifest: Manifest, config: LabelPartyConfig) -> Built:
@@ -114,18 +113,18 @@ def _randomize(
     entropy: Entropy,
     writer: ReleaseWriter,
     progress: Progress,
-    counted: bool,
-) -> tuple[ContentSection, PopulationSection, Integers]:
-    """Write all rows; say what they are, and how often each code occurs if that is asked."""
+) -> tuple[ContentSection, str, Integers]:
+    """Write all rows; say how they lie, the digest of their keys, and how often each code occurs if
+    codes tell anything."""
     block_rows, codebooks = block_rows_for(events.rows), message.codebooks
-    strata = message.strata if len(message.by_stratum) > 1 else None
+    strata = message.strata if len(codebooks.books) > 1 else None
     blocks, keys = list[str](), hashlib.sha256()
     counts = np.zeros(codebooks.outputs, dtype=np.int64)
     parts = events.randomize(codebooks, strata, entropy, block_rows, writer.folder)
     for part, digests in parts:
         for piece in part.rows.by_piece():
             keys.update(piece.keys().data)
-        if counted:
+        if message.decodes:
             codes = decode_codes(part.codes.read_bytes(), codebooks.code_bytes)
             counts += np.bincount(codes, minlength=counts.size)
         writer.adopt(part.keys, part.codes)
@@ -138,74 +137,56 @@ def _randomize(
         blocks=blocks,
         digest=content_digest(blocks),
     )
-    return content, population_of(events, keys.hexdigest()), counts
+    return content, keys.hexdigest(), counts
 
 
-def population_of(events: Events, digest: str) -> PopulationSection:
-    """Say which events these are, given the digest of their keys."""
-    return PopulationSection(
-        rows=events.rows,
-        digest=digest,
-        keys=SUBMITTED_KEYS if events.submitted else CMAC_KEYS,
-        secret_check=events.join_check,
-    )
-
-
-def _manifest(
-    config: LabelPartyConfig,
-    message: Message,
-    counted: Counted,
-    content: ContentSection,
-    population: PopulationSection,
-) -> Manifest:
-    unit = config.privacy.privacy_unit
-    stated = stated_message(message, config.randomizer.options, unit)
-    spent = [replace(message.labels_guarantee, unit=unit)]
-    if counted.tested is not None:
-        spent.append(counted.tested)
-    if not counted.borrowed:
-        spent += [each.spent for each in (*stated["priors"], *stated["tables"]) if each.noisy]
-    return Manifest(
-        **named(config, message.codebooks.books[0].cells.grids),
-        **stated,
-        privacy=privacy_of(config, message.records, compose(spent)),
-        population=population,
-        content=content,
-        drift=counted.drift,
-    )
-
-
-def named(
+def stated_labels(
     config: LabelPartyConfig, grids: Sequence[Grid], *, questioned: bool = False
-) -> dict[str, Any]:
-    """Members of a manifest that say which release it is, and of which labels on which points.
+) -> list[LabelSection]:
+    """Say which labels they are, and on which points; ``questioned`` if a question chose these."""
+    return [
+        LabelSection(
+            name=label.name,
+            grid=grid.points.tolist(),
+            missing=label.missing,
+            loss=label.loss,
+            weight=label.weight,
+            asked=label.fixed is not None and not questioned,
+        )
+        for label, grid in zip(config.labels, grids, strict=True)
+    ]
 
-    ``questioned`` says that a question chose these.
+
+def manifest_of(
+    config: LabelPartyConfig,
+    events: Events,
+    keys: str,
+    content: ContentSection,
+    total: Guarantee,
+    stated: Mapping[str, Any],
+    records: int = 1,
+) -> Manifest:
+    """State a release of events whose keys have this digest, and what a unit of n records spends.
+
+    ``stated`` are the members that say what was sent.
     """
-    return {
-        "format": FORMAT,
-        "software": software(),
-        "data_set": config.data.data_set,
-        "epoch": config.data.epoch,
-        "labels": [
-            LabelSection(
-                name=label.name,
-                grid=grid.points.tolist(),
-                missing=label.missing,
-                loss=label.loss,
-                weight=label.weight,
-                asked=label.fixed is not None and not questioned,
-            )
-            for label, grid in zip(config.labels, grids, strict=True)
-        ],
-    }
-
-
-def privacy_of(config: LabelPartyConfig, records: int, total: Guarantee) -> StatedPrivacy:
-    """Say what a release spends on one privacy unit of n records."""
-    return StatedPrivacy(
-        requested_epsilon=config.privacy.epsilon,
-        division=config.privacy.division,
-        records_per_unit=records,
-        total=total.to_json(),
+    return Manifest(
+        format=FORMAT,
+        software=software(),
+        data_set=config.data.data_set,
+        epoch=config.data.epoch,
+        privacy=StatedPrivacy(
+            requested_epsilon=config.privacy.epsilon,
+            division=config.privacy.division,
+            records_per_unit=records,
+            total=total.to_json(),
+        ),
+        population=PopulationSection(
+            rows=events.rows,
+            digest=keys,
+            keys=SUBMITTED_KEYS if events.submitted else CMAC_KEYS,
+            secret_check=events.join_check,
+        ),
+        content=content,
+        **stated,
     )

@@ -6,13 +6,9 @@ import json
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from labelveil.common.formats import TERMS
 from labelveil.common.mechanisms.interactive import Terms
 from labelveil.common.mechanisms.interactive.targets import not_prior
-from labelveil.common.randomizers import NoisyPrior
-from labelveil.common.randomizers.grid import Grid
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.sections import InForceSection
 from labelveil.label_party.config.sections import LabelPartyConfig
@@ -27,20 +23,17 @@ TESTS = "tests for drift"
 """Purpose of a session's charge."""
 
 
-def session_to_open(config: LabelPartyConfig, store: Store, rows: int) -> Order | None:
+def session_to_open(config: LabelPartyConfig, ledger: Ledger, rows: int) -> Order | None:
     """Return the session that all tests will be made in, unless it is paid for, or not wanted."""
     privacy, hits = config.privacy, config.watch.hits
-    if hits is None:  # as where nothing is ever tested
+    if hits is None or _session_charge(ledger, config) is not None:
         return None
-    with store.read_ledger() as ledger:
-        if _session_charge(ledger, config) is not None:
-            return None
     plan = config.plan_message(rows)
     if not plan.groups:  # nothing is ever tested
         return None
     epsilon = test_epsilon(config.watch, privacy, len(plan.groups[0].cells), rows)
     terms = Terms(not_prior(epsilon), hits, unit=privacy.privacy_unit)
-    asked = {**_asked(config), "terms": terms.to_json()}
+    asked = {**_session_request(config), "terms": terms.to_json()}
     return Order.configured(config, TESTS, terms.guarantee, asked)
 
 
@@ -66,28 +59,20 @@ def prior_in_force(config: LabelPartyConfig, store: Store, ledger: Ledger) -> In
     charge, manifest = last
     if len(manifest.labels) > 1 or manifest.strata:
         return None
-    points = manifest.label.grid
-    group = manifest.privacy.records_per_unit
-    unit = manifest.labels_guarantee.unit
-    asked = (*config.labels[0].bounds, config.privacy.group, config.privacy.privacy_unit)
-    prior = manifest.prior
-    if not prior.noisy or prior.start or (points[0], points[-1], group, unit) != asked:
+    ((group, prior),), privacy = manifest.message.histograms, config.privacy
+    (grid,), unit = group.cells.grids, manifest.labels_guarantee.unit
+    wanted = (*config.labels[0].bounds, privacy.group, privacy.privacy_unit)
+    if (grid.lower, grid.upper, prior.group, unit) != wanted:
+        return None
+    if prior.decoded is not None or prior.start is not None:
         return None
     origin = InForceSection(
         epoch=manifest.epoch, manifest=charge.digest, rows=manifest.population.rows
     )
     if manifest.drift is not None and not manifest.drift.drifted:
         origin = manifest.drift.in_force
-    counts = np.asarray(manifest.prior.noisy_counts, dtype=np.int64)
-    epsilon = manifest.prior_guarantee.exact_epsilon
-    return InForce(
-        origin,
-        Grid.from_edges(points),
-        NoisyPrior(counts, epsilon, manifest.prior_rows, group),
-        config.watch,
-        config.privacy,
-        _paid_session(config, store, ledger),
-    )
+    session = _paid_session(config, store, ledger)
+    return InForce(origin, grid, prior, config.watch, privacy, session)
 
 
 def _last(config: LabelPartyConfig, store: Store, ledger: Ledger) -> tuple[Charge, Manifest] | None:
@@ -139,7 +124,7 @@ def _manifest_if_any(store: Store, entry: Charge, *, withdrawn: bool) -> Manifes
 
 def _session_charge(ledger: Ledger, config: LabelPartyConfig) -> Charge | None:
     """The session in which tests are made: the last one that was opened on these terms."""
-    asked = _asked(config)
+    asked = _session_request(config)
     if config.watch.hits is None:
         return None
     sessions = [
@@ -156,7 +141,7 @@ def _session_charge(ledger: Ledger, config: LabelPartyConfig) -> Charge | None:
     return sessions[-1] if sessions else None
 
 
-def _asked(config: LabelPartyConfig) -> dict[str, Any]:
+def _session_request(config: LabelPartyConfig) -> dict[str, Any]:
     return {
         "hits": config.watch.hits,
         "epsilon": config.watch.epsilon,

@@ -102,7 +102,7 @@ def from_manifest(path: Path, wanted: list[str]) -> PriorKnowledge:
                 f"{source} has no label {name!r:.60}; its labels are {', '.join(manifest.names)}"
             )
     parts = []
-    for group, histogram in manifest.known:
+    for group, histogram in manifest.message.histograms:
         counted = [manifest.names[label] for label in group.labels]
         columns = [place for place, name in enumerate(counted) if name in wanted]
         if columns:

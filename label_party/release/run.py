@@ -12,9 +12,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from labelveil.common.console import row_progress
 from labelveil.common.entropy import system_entropy
-from labelveil.common.errors import ConfigError, ReleaseError, not_none
+from labelveil.common.errors import ReleaseError, not_none
 from labelveil.common.files import write_durably
-from labelveil.common.randomizers.message.steps import PublicPrior
 from labelveil.common.release.folder import MANIFEST_FILE, SIGNATURE_FILE
 from labelveil.common.release.manifest import Manifest, manifest_digest
 from labelveil.common.release.signature import read_signing_key
@@ -24,15 +23,16 @@ from labelveil.label_party.events.columns import list_digest
 from labelveil.label_party.events.intention import Confirm, Intention, go_on
 from labelveil.label_party.events.open import open_events
 from labelveil.label_party.events.tally import Tally
-from labelveil.label_party.release.answer import answer, asked_sums
+from labelveil.label_party.release.answer import questioned_message, questioned_sums
 from labelveil.label_party.release.message import Built, build
 from labelveil.label_party.release.prior_in_force import prior_in_force
+from labelveil.label_party.release.public_prior import public_prior, with_prior
 from labelveil.label_party.release.strata import plan_events, stratum_column
 from labelveil.label_party.release.sums import build_sums
 from labelveil.label_party.store.disk import translating_errors
 from labelveil.label_party.store.entries import LABELS
 from labelveil.label_party.store.ledger import Ledger
-from labelveil.label_party.store.purchase import Order, Payment, pay, rehearsing
+from labelveil.label_party.store.purchase import Order, Payment, find_paid, pay
 from labelveil.label_party.store.release_store import Store
 
 
@@ -63,40 +63,35 @@ def run_release(
     *,
     quiet: bool = False,
     confirm: Confirm = go_on,
-    goes_on: bool = False,
-    prior: PublicPrior | None = None,
+    keeps_prior: bool = False,
 ) -> ReleaseOutcome:
     """Build the release of the configured data set and epoch, exactly once.
 
-    ``confirm`` is called once the events are read, unless the release exists. ``goes_on`` is
-    whether a prior in force is gone on with (:mod:`labelveil.label_party.release.drift`), as by a
-    watch; by default every release pays for its own. ``prior`` is what ``[prior] file`` says.
-    ``LabelveilError`` for any refusal; then nothing was spent and nothing can be fetched;
-    ``ReadElsewhere`` if it was released already, and this version cannot read it.
+    ``confirm`` is called once the events are read, unless the release exists. ``keeps_prior`` is
+    whether a prior in force is kept (:mod:`labelveil.label_party.release.drift`), as by a
+    watch; by default every release pays for its own. ``LabelveilError`` for any refusal; then
+    nothing was spent and nothing can be fetched; ``ReadElsewhere`` if it was released already, and
+    this version cannot read it.
     """
     config = config.at(config.data.epoch)
     _signing_key(config.keys)  # if it cannot be read, that is said before anything is charged
     store = Store(config.store.directory)
-    column = stratum_column(config.strata)
-    asked = config.request()
+    column, prior = stratum_column(config.strata), public_prior(config)
+    request = config.request()
     if column is not None:
         values = list_digest(not_none(column.values))
-        asked["strata"] = {"column": column.name, "values": values}
-    if (prior is None) != (config.prior.file is None):
-        raise ConfigError("a [prior] file is read by whoever releases; use the release command")
+        request["strata"] = {"column": column.name, "values": values}
     if prior is not None:
-        asked["prior"] = {"weights": prior.digest, "corrected": config.prior.corrected}
-    order = Order.configured(config, LABELS, config.privacy.charge, asked)
-    with rehearsing(store) as rehearsal:
-        paid = rehearsal.find(order)
-        if paid is not None:
-            return _sold(store, paid)
-        rehearsal.buy([order])  # what no budget allows is refused before a row is read
+        request["prior"] = {"weights": prior.digest, "corrected": config.prior.corrected}
+    order = Order.configured(config, LABELS, config.privacy.charge, request)
+    if (paid := find_paid(store, order)) is not None:
+        return _sold(store, paid)
     with open_events(config, stratum=column, quiet=quiet) as events:
         # what no message can carry, or no manifest, is refused before anything
-        sums = asked_sums(config, events)
-        plan = None if sums else plan_events(config, events, column, prior)
-        if plan is not None:
+        sums = questioned_sums(config, events)
+        plan = None
+        if sums is None:
+            plan = with_prior(plan_events(config, events, column), config, prior)
             check_manifest(plan)
         names = {label.name: at for at, label in enumerate(config.labels)}
         in_rounds = config.rounds.questions
@@ -104,7 +99,7 @@ def run_release(
         built: list[Built] = []
 
         def write(ledger: Ledger) -> tuple[str, int]:
-            in_force = prior_in_force(config, store, ledger) if goes_on and plan else None
+            in_force = prior_in_force(config, store, ledger) if keeps_prior and plan else None
             writer = store.writer(config.data.data_set, config.data.epoch)
             entropy = system_entropy()
             try:
@@ -113,11 +108,10 @@ def run_release(
                     row_progress("Randomizing", events.rows, quiet) as advance,
                 ):
                     if plan is not None:
-                        counted = answer(config, events)  # of a question,
-                        if counted is None and in_force is not None:  # or of earlier labels,
-                            counted = in_force.count(plan, events, entropy)
-                        # or else these labels are counted
-                        made = build(events, config, plan, entropy, writer, advance, counted)
+                        message, drift = questioned_message(config, events), None
+                        if message is None and in_force is not None:
+                            message, drift = in_force.count(plan, events, entropy)
+                        made = build(events, config, plan, entropy, writer, advance, message, drift)
                     else:
                         noisy = not_none(sums)
                         made = build_sums(events, config, noisy, entropy, writer, advance)

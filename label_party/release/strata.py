@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from labelveil.common.errors import ConfigError, not_none
-from labelveil.common.randomizers.message.steps import MessagePlan, PublicPrior
+from labelveil.common.randomizers.message.steps import MessagePlan
 from labelveil.common.randomizers.message.strata import OTHERS
 from labelveil.common.release.sections import MOST_LETTERS
 from labelveil.label_party.config.offers import StrataSection
@@ -59,9 +59,8 @@ def plan_events(
     config: LabelPartyConfig,
     events: Events,
     column: Column | None,
-    prior: PublicPrior | None = None,
 ) -> MessagePlan:
-    """What public facts decide of a message about events; a public prior is one.
+    """What public facts decide of a message about events.
 
     ``ConfigError`` for labels that one message cannot carry.
     """
@@ -69,8 +68,6 @@ def plan_events(
     if column is not None:
         values: pl.Series = not_none(column.values)
         plan = plan.by_stratum(values.to_list(), events.strata(len(values)))
-    if prior is not None:
-        plan = plan.knowing(prior.over, corrected=config.prior.corrected)
     return plan
 
 

@@ -19,7 +19,7 @@ from labelveil.common.mechanisms.group_sums import NoisySums
 from labelveil.common.randomizers.base import ROUNDING_STREAM
 from labelveil.common.release.blocks import SUM_BYTES, block_ranges, encode_sums
 from labelveil.common.release.limits import block_rows_for
-from labelveil.common.release.manifest import Manifest, block_digest, content_digest
+from labelveil.common.release.manifest import block_digest, content_digest
 from labelveil.common.release.sections import ContentSection, SumsSection
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events.steps import Events
@@ -27,9 +27,8 @@ from labelveil.label_party.release.message import (
     Built,
     Progress,
     checked,
-    named,
-    population_of,
-    privacy_of,
+    manifest_of,
+    stated_labels,
 )
 from labelveil.label_party.store.release_store import ReleaseWriter
 
@@ -61,22 +60,14 @@ def build_sums(
     sums += noisy.noise(entropy)
     content = _write(encode_sums(sums), sums.size, writer)
     spent = noisy.guarantee  # of a record: who submits the events does not say whose they are
-    asked = sha256_of(not_none(not_none(events.submitted).question))
-    return checked(
-        Manifest(
-            **named(config, [question.lattice.grid], questioned=True),
-            strata=[],
-            priors=[],
-            tables=[],
-            randomizers=[],
-            privacy=privacy_of(config, 1, spent),
-            population=population_of(events, keys.hexdigest()),
-            content=content,
-            drift=None,
-            sums=SumsSection.of_sums(noisy, asked),
-        ),
-        config,
-    )
+    digest = sha256_of(not_none(not_none(events.submitted).question))
+    stated = {
+        "labels": stated_labels(config, [question.lattice.grid], questioned=True),
+        **{name: [] for name in ("strata", "priors", "tables", "randomizers")},
+        "drift": None,
+        "sums": SumsSection.from_sums(noisy, digest),
+    }
+    return checked(manifest_of(config, events, keys.hexdigest(), content, spent, stated), config)
 
 
 def _write(data: bytes, rows: int, writer: ReleaseWriter) -> ContentSection:

@@ -28,10 +28,10 @@ from labelveil.label_party.release.prior_in_force import (
     open_session,
     session_to_open,
 )
-from labelveil.label_party.release.public_prior import public_prior
 from labelveil.label_party.release.run import ReleaseOutcome, run_release
 from labelveil.label_party.sources.remote_source import Source
 from labelveil.label_party.store.disk import StoreBusy, StoreError
+from labelveil.label_party.store.purchase import rehearsing
 from labelveil.label_party.store.release_store import Store, is_release
 
 Report = Callable[[ReleaseOutcome], None]
@@ -201,19 +201,18 @@ def _release(
         )
 
     def confirm_both(intention: Intention) -> None:
-        session = session_to_open(config, store, intention.events.rows)
-        opened = () if session is None else (session,)
-        confirm(replace(intention, purchases=(*opened, *intention.purchases)))
+        if config.watch.hits is None:
+            return confirm(intention)
+        with rehearsing(store) as rehearsal:
+            session = session_to_open(config, rehearsal.ledger, intention.events.rows)
+            if session is not None:
+                intention = replace(intention, purchases=(session, *intention.purchases))
+                rehearsal.buy(intention.purchases)  # both are allowed, or neither is charged
+        confirm(intention)
         if session is not None:
             open_session(store, session)
 
-    return run_release(
-        config,
-        quiet=quiet,
-        confirm=confirm_both,
-        goes_on=True,
-        prior=public_prior(config),
-    )
+    return run_release(config, quiet=quiet, confirm=confirm_both, keeps_prior=True)
 
 
 def _waiting(config: LabelPartyConfig, store: Store) -> list[str]:

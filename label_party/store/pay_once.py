@@ -22,7 +22,7 @@ from labelveil.common.errors import ReleaseError
 from labelveil.label_party.store.coverage import Coverable
 from labelveil.label_party.store.entries import Charge
 from labelveil.label_party.store.ledger import Ledger
-from labelveil.label_party.store.purchase import Order, Payment, pay, rehearsing
+from labelveil.label_party.store.purchase import Order, Payment, find_paid, pay
 from labelveil.label_party.store.release_store import OUTCOME_FILE, Store, read_paid
 
 
@@ -50,13 +50,12 @@ class Outcome:
         }
 
 
-def find_paid(store: Store, order: Order) -> Outcome | None:
-    """Return the outcome if it was made already.
+def find_outcome(store: Store, order: Order) -> Outcome | None:
+    """Return the outcome if it was made already; errors as of :func:`find_paid`.
 
-    ``ReleaseError`` if it was sold on other terms, or its bytes are damaged.
+    ``ReleaseError``, too, if its bytes are damaged.
     """
-    with rehearsing(store) as rehearsal:
-        payment = rehearsal.find(order)
+    payment = find_paid(store, order)
     return None if payment is None else Outcome(read_outcome(store, payment.charge), payment)
 
 
@@ -68,7 +67,7 @@ def pay_once(
 ) -> Outcome:
     """Return the bytes that an order buys, building them only if they do not exist.
 
-    Whoever may have bought them earlier asks ``find_paid`` first, which waits for no other builder.
+    Whoever may have bought them earlier asks ``find_outcome`` first, which waits for no builder.
 
     ``BudgetError`` if the charge does not fit, ``LabelveilError`` for every other refusal; nothing
     is spent.

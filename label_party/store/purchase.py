@@ -4,9 +4,7 @@ Everything that leaves the labels party is a *purchase*: releases, those of a wa
 that pays for its tests, top-k, synthetic tables, evaluation sessions. Each names what it is and
 what it costs, and says how its bytes come to lie in the store:
 
-    with rehearsing(store) as rehearsal:
-        paid = rehearsal.find(order)  # what was bought already
-        outlook = rehearsal.buy([order])  # what it would leave
+    paid = find_paid(store, order)  # what was bought already; else what no budget allows is refused
     paid = paid or pay(store, order, write)
 
 Under the store's lock: settle what dead processes left; reserve the guarantee; ``write`` draws
@@ -127,14 +125,6 @@ class Rehearsal:
     paid: Path  # the folder of fingerprints of events that have paid
     covered: Path  # one that takes those of what is rehearsed, too
 
-    def find(self, order: Order) -> Payment | None:
-        """Return the payment if it was made already.
-
-        ``ReleaseError`` if it was made on other terms.
-        """
-        charge = sold(self.ledger, order)
-        return None if charge is None else _paid(self.ledger, order, charge, True)
-
     def buy(self, orders: Sequence[Order], events: Coverable | None = None) -> Outlook:
         """Say what orders from one account would leave, on top of those before.
 
@@ -165,6 +155,20 @@ def rehearsing(store: Store) -> Iterator[Rehearsal]:
         for entry in ledger.reservations():
             ledger.abandon(entry.id)
         yield Rehearsal(ledger, store.covered, Path(folder))
+
+
+def find_paid(store: Store, order: Order) -> Payment | None:
+    """Return the payment if it was made already; waits for no builder.
+
+    ``ReleaseError`` if it was made on other terms; ``LabelveilError`` if it was not, and would be
+    refused whichever events it is about: so before a row is read.
+    """
+    with rehearsing(store) as rehearsal:
+        charge = sold(rehearsal.ledger, order)
+        if charge is not None:
+            return _paid(rehearsal.ledger, order, charge, True)
+        rehearsal.buy([order])
+    return None
 
 
 def pay(

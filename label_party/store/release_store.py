@@ -32,7 +32,7 @@ from labelveil.common.errors import ReleaseError
 from labelveil.common.files import file_errors, sync, write_durably
 from labelveil.common.release.blocks import block_ranges
 from labelveil.common.release.folder import MANIFEST_FILE, SIGNATURE_FILE, part_paths
-from labelveil.common.release.heading import Heading
+from labelveil.common.release.heading import read_heading
 from labelveil.common.release.manifest import Manifest, block_digest, manifest_digest
 from labelveil.label_party.store.disk import StoreError, exclusive, translating_errors
 from labelveil.label_party.store.entries import LABELS, Charge, Sold
@@ -267,7 +267,7 @@ class StoredRelease:
 
     def __init__(self, path: Path, digest: str) -> None:
         self._path = path
-        self.digest, self.heading = digest, Heading.from_manifest(_read_manifest(path, digest))
+        self.digest, self.heading = digest, read_heading(_read_manifest(path, digest))
         with _reading(path):
             self._find_parts()
             self._verify()

@@ -35,8 +35,8 @@ from labelveil.comparison.names import AS_PUBLISHED, CENTRAL, GROUPS, SEPARATE, 
 from labelveil.comparison.settings import Job, Method
 from labelveil.feature_party.config.sections import DataSection, TrainingSection
 from labelveil.feature_party.groups.rounds import learn_in_rounds
+from labelveil.feature_party.learning.several_labels import view_of
 from labelveil.feature_party.model.model import Model
-from labelveil.feature_party.notebook.sources import private_view
 from labelveil.feature_party.training.events import TrainingSetup
 from labelveil.feature_party.training.holdout import draw_holdout
 from labelveil.feature_party.training.in_memory import Prepared
@@ -190,7 +190,7 @@ class Experiment:
 
     def _events(self, label: PrivateLabels, section: TrainingSection) -> tuple[Prepared, Floats]:
         """Events with what was sent of one label, and the values that its codes stand for."""
-        view = private_view(label, label.events.counts)
+        view = view_of(label.events.message, label.name, label.events.counts)
         codes, (_, holdout) = view.codes[label.events.codes], self._split(section)
         events = Prepared.of_table(
             self.features, codes.astype(np.uint16), view.problem, holdout, self.spec["key"]

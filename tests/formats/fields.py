@@ -137,6 +137,8 @@ def _schema(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     kept = {name: value[name] for name in _NAMES if name in value}
+    if "required" in kept:  # in which order members are declared, no byte says
+        kept["required"] = sorted(kept["required"])
     for name in _WITHIN:
         inner = value.get(name)
         if name in ("properties", "$defs") and inner:

@@ -167,7 +167,7 @@ def known_answer_check(
     what
         The message, in words.
     """
-    entropy, codebook = Entropy(key, secure=False), manifest.codebook
+    entropy, codebook = Entropy(key, secure=False), manifest.codebooks.only
     columns = codebook.split(codes)
     prior, drawn = True, []
     for stated in manifest.priors:
@@ -213,7 +213,7 @@ def rehearsal_checks(messages: Sequence[Rehearsed], bits: Integers) -> list[Chec
     """What the keys of two messages or more say; ``bits``: which end each row's labels are at."""
     found = []
     for number, message in enumerate(messages):
-        highest = np.array(message.manifest.codebook.cells.shape) - 1
+        highest = np.array(message.manifest.codebooks.only.cells.shape) - 1
         what = f"message {number + 1} of {len(messages)}"
         found.append(
             known_answer_check(
@@ -225,7 +225,7 @@ def rehearsal_checks(messages: Sequence[Rehearsed], bits: Integers) -> list[Chec
         *found,
         keys_check({f"epoch {n + 1}": message.key for n, message in enumerate(messages)}),
         replace(
-            same_noise_check(one.codes, other.codes, one.manifest.codebook),
+            same_noise_check(one.codes, other.codes, one.manifest.codebooks.only),
             name="two noises: stretches",
         ),
     ]

@@ -38,20 +38,6 @@ _GRAIN = 1 << 12
 
 
 @dataclass(frozen=True)
-class Width:
-    """Groups whose labels are clipped alike, and so have sums with noise of one scale."""
-
-    half_width: int
-    """In steps of the lattice."""
-    squares: bool
-    """Whether they ask for squares."""
-    groups: int
-    """How many these are."""
-    scale: Fraction
-    """Of their noise, in steps, or steps² of squares."""
-
-
-@dataclass(frozen=True)
 class NoisySums:
     """The answer to a question about groups at 0 < ε <= 40.
 
@@ -117,13 +103,12 @@ class NoisySums:
         return numerators / denominator
 
     @property
-    def widths(self) -> list[Width]:
-        """Every way in which labels are clipped: of sums, ascending, and then of squares."""
+    def widths(self) -> list[tuple[tuple[int, bool, int], Fraction]]:
+        """The question's :attr:`~GroupQuestion.widths`, each with the scale of the noise on its
+        sums: in steps, or steps² of squares."""
         numerators, denominator = self._terms
-        return [
-            Width(*width, Fraction(scale, denominator))
-            for width, scale in zip(self.question.widths, numerators, strict=True)
-        ]
+        scales = [Fraction(scale, denominator) for scale in numerators]
+        return [*zip(self.question.widths, scales, strict=True)]
 
     @property
     def guarantee(self) -> PureDP:

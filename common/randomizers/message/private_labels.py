@@ -16,9 +16,10 @@ from labelveil.common.exact.channel import Codes, FiniteChannel
 from labelveil.common.guarantees import PureDP
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message.known_labels import KnownLabels
+from labelveil.common.randomizers.message.message import Message, Released
 from labelveil.common.randomizers.message.plan import plan_message
 from labelveil.common.randomizers.message.questions import Question
-from labelveil.common.randomizers.message.steps import Message, MessagePlan, Released
+from labelveil.common.randomizers.message.steps import MessagePlan
 from labelveil.common.randomizers.message.strata import count_cells
 from labelveil.common.randomizers.message.terms import Division, LabelTerms
 
@@ -30,9 +31,7 @@ class PrivateEvents:
     codes: Codes
     """(n,) uint16 what was sent for each event."""
     message: Message
-    """Priors and randomizers."""
-    terms: tuple[LabelTerms, ...]
-    """What is public about each label."""
+    """What is public about them."""
 
     def __repr__(self) -> str:
         of = ", ".join(self.names)
@@ -105,21 +104,18 @@ class PrivateLabels:
     @property
     def prior(self) -> Floats:
         """(k,) what the label's distribution over its grid is estimated to be."""
-        place = self.events.names.index(self.name)
-        histograms = self.events.message.histograms
-        group, histogram = next(each for each in histograms if place in each[0].labels)
-        return group.cells.marginal(histogram.probabilities, group.labels.index(place))
+        return self.events.message.marginal(self.name)[1]
 
     @property
     def randomizer(self) -> str:
         """What sent it, maybe with others."""
         column = self.events.message.codebooks.books[0].for_label(self.name).column
-        return self.events.message.by_stratum[0][column][1].name
+        return self.events.message.randomizers[column][0]
 
     @property
     def loss(self) -> str:
         """What a model is to be judged by."""
-        return self.events.terms[self.events.names.index(self.name)].loss
+        return self.events.message.terms[self.events.names.index(self.name)].loss
 
     @property
     def guarantee(self) -> PureDP:
@@ -148,7 +144,7 @@ def randomize(
     books = message.codebooks
     codes = books.randomize(values, strata, entropy)
     counted = np.bincount(codes, minlength=books.outputs)
-    return PrivateEvents(codes, message.decode(counted), plan.terms)
+    return PrivateEvents(codes, message.decode(counted))
 
 
 def randomize_labels(

@@ -25,8 +25,9 @@ from labelveil.common.arrays import Integers
 from labelveil.common.errors import ConfigError
 from labelveil.common.randomizers.cells import Group
 from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.message import Released
 from labelveil.common.randomizers.message.plan import plan_message
-from labelveil.common.randomizers.message.steps import MessagePlan, Released
+from labelveil.common.randomizers.message.steps import MessagePlan
 from labelveil.common.randomizers.message.strata import MOST_STRATA, MOST_WEIGHT, Strata
 from labelveil.common.randomizers.message.terms import LabelTerms
 
@@ -94,7 +95,7 @@ class Question:
                 f"labels of {len(grid)} values are asked in the same way whatever is expected of"
                 " them; send all events in one round"
             )
-        return plan_asked(terms, grid, self.classes, epsilon)
+        return plan_question(terms, grid, self.classes, epsilon)
 
     def on(self, grid: Grid) -> Question:
         """The same question of labels that are placed on other points of its range."""
@@ -123,7 +124,7 @@ class Question:
         return Released.expected(group, self.classes, self.on(group.cells.grids[0]).laws)
 
 
-def plan_asked(terms: LabelTerms, grid: Grid, strata: Strata, epsilon: float) -> MessagePlan:
+def plan_question(terms: LabelTerms, grid: Grid, strata: Strata, epsilon: float) -> MessagePlan:
     """Plan a message of one label whose strata have channels that fit what is expected."""
     explained = EXPLAINED if terms.randomizer == "auto" else None
     asked = replace(terms, grid=grid, explained=explained)

@@ -19,12 +19,10 @@ share ε :mod:`labelveil.common.randomizers.message.division`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, reduce
 from itertools import chain
 from operator import itemgetter
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,13 +32,13 @@ from labelveil.common.entropy import Entropy
 from labelveil.common.errors import ConfigError, PrivacyError
 from labelveil.common.exact.channel import MAX_OUTPUTS
 from labelveil.common.exact.rational import rational
-from labelveil.common.guarantees import PureDP, Unit
 from labelveil.common.randomizers.base import Randomizer, check_epsilon
 from labelveil.common.randomizers.budget import round_down, split_budget
 from labelveil.common.randomizers.cells import Cells, Codebook, Group, stream
 from labelveil.common.randomizers.design.optimal_design import fitting, most_knots
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message.codebooks import Codebooks
+from labelveil.common.randomizers.message.message import Message, Released
 from labelveil.common.randomizers.message.strata import (
     STRATA_STREAM,
     Strata,
@@ -51,7 +49,6 @@ from labelveil.common.randomizers.message.terms import LabelTerms
 from labelveil.common.randomizers.prior import (
     PRIOR_STREAM,
     NoisyPrior,
-    decoded_prior,
     expected_prior,
     private_prior,
     rational_epsilon,
@@ -63,61 +60,12 @@ Laws = Mapping[Group, Floats]
 """Weights of cells, by the labels that these are of."""
 
 
-class PublicPrior(Protocol):
-    """What is publicly known of labels beforehand."""
-
-    @property
-    def digest(self) -> str:
-        """By which two such are told apart."""
-
-    def over(self, group: Group) -> Floats:
-        """(k,) weights >= 0 of the cells of some labels, not all 0."""
-
-
 @dataclass(frozen=True)
 class Share:
     """Labels that are counted, or sent, together, and the ε of one privacy unit that this takes."""
 
     group: Group
     epsilon: Fraction
-
-
-@dataclass(frozen=True, eq=False)
-class Released:
-    """What is public of the labels before they are sent, by the labels that it is about."""
-
-    priors: Mapping[Group, NoisyPrior]  # histograms of all events, or public priors
-    tables: Mapping[Group, StratumTable] = field(default_factory=dict)  # of each stratum's
-    # or (S, k) whole weights of a grid's points that somebody expects of each; nobody paid for them
-    expected_weights: Integers | None = None
-
-    @classmethod
-    def expected(cls, group: Group, strata: Strata, weights: Integers) -> Released:
-        """What somebody expects of the labels of strata, in (S, k) weights of a grid's points."""
-        pooled = expected_prior(np.asarray(strata.rows) @ _laws(weights))
-        return cls({group: pooled}, expected_weights=weights)
-
-    @property
-    def laws(self) -> dict[Group, Floats]:
-        """What is known of all events."""
-        return {group: prior.probabilities for group, prior in self.priors.items()}
-
-    @property
-    def laws_of_strata(self) -> list[dict[Group, Floats]]:
-        """What is known of each stratum's; none without strata."""
-        if self.expected_weights is not None:
-            (group,) = self.priors
-            return [{group: law} for law in _laws(self.expected_weights)]
-        laws = {group: table.laws(self.priors[group]) for group, table in self.tables.items()}
-        return [
-            self.laws | dict(zip(laws, of_stratum, strict=True))
-            for of_stratum in zip(*laws.values(), strict=True)
-        ]
-
-
-def _laws(weights: Integers) -> Floats:
-    """(S, k) laws of such weights."""
-    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
 @dataclass(frozen=True)
@@ -307,13 +255,19 @@ class MessagePlan:
     def build(self, released: Released) -> Message:
         """Build the channels, from public facts and released histograms alone."""
         pooled, laws = released.laws, released.laws_of_strata
+        names, strata = tuple(label.name for label in self.terms), self.strata if laws else None
+        books, made = [], list[Randomizer]()
+        for channels in self.channels_of(pooled, laws or [pooled]):
+            groups, randomizers = zip(*channels, strict=True)
+            books.append(Codebook(names, groups, tuple(each.channel for each in randomizers)))
+            made += randomizers
         return Message(
-            names=tuple(label.name for label in self.terms),
-            priors=tuple((s.group, released.priors.get(s.group)) for s in self.channels),
-            by_stratum=tuple(self.channels_of(pooled, laws or [pooled])),
-            records=self.records,
-            strata=self.strata if laws else None,
+            terms=self.terms,
+            codebooks=Codebooks(tuple(books)),
+            randomizers=tuple((each.name, each.details) for each in made),
             released=released,
+            records=self.records,
+            strata=strata,
         )
 
     def channels_of(self, pooled: Laws, strata: Sequence[Laws]) -> list[Channels]:
@@ -336,90 +290,6 @@ class MessagePlan:
     def budgets(self) -> list[tuple[Group, float]]:
         """What each channel may spend on one record."""
         return [(share.group, round_down(share.epsilon / self.records)) for share in self.channels]
-
-
-@dataclass(frozen=True)
-class Message:
-    """What a message is made of."""
-
-    names: tuple[str, ...]
-    """Of the labels."""
-    priors: tuple[tuple[Group, NoisyPrior | None], ...]
-    """None: the codes will tell it."""
-    by_stratum: tuple[Channels, ...]
-    """Of each stratum, over the same groups of labels."""
-    records: int = 1
-    """Of one privacy unit."""
-    strata: Strata | None = None
-    """None where there is one."""
-    released: Released = field(default_factory=lambda: Released({}))
-
-    @property
-    def channels(self) -> Channels:
-        """Of events that are all sent in the same way."""
-        (channels,) = self.by_stratum
-        return channels
-
-    @property
-    def codebook(self) -> Codebook:
-        """What their codes mean."""
-        (book,) = self.codebooks.books
-        return book
-
-    @cached_property
-    def codebooks(self) -> Codebooks:
-        """What codes mean."""
-        books = []
-        for channels in self.by_stratum:
-            groups, randomizers = zip(*channels, strict=True)
-            sent = tuple(randomizer.channel for randomizer in randomizers)
-            books.append(Codebook(self.names, groups, sent))
-        return Codebooks(tuple(books))
-
-    @property
-    def labels_guarantee(self) -> PureDP:
-        """Of all codes of one privacy unit, from the channels' integers.
-
-        An event has a stratum, whatever its labels are, so the worst one's counts.
-        """
-        unit = Unit.RECORD if self.records == 1 else Unit.USER
-        parts = [
-            reduce(PureDP.compose, (PureDP.of_channel(r.channel, unit) for _, r in channels))
-            for channels in self.by_stratum
-        ]
-        return max(parts, key=lambda part: part.exact_epsilon).scale(self.records)
-
-    @property
-    def guarantee(self) -> PureDP:
-        """Of the whole message, these labels having paid for its histograms."""
-        paid = [prior.guarantee for _, prior in self.priors if prior and prior.decoded is None]
-        paid += [table.histogram.guarantee for table in self.released.tables.values()]
-        return reduce(PureDP.compose, [*paid, self.labels_guarantee])
-
-    @property
-    def histograms(self) -> list[tuple[Group, NoisyPrior]]:
-        """All histograms, once none is left for the codes to tell."""
-        return [(group, prior) for group, prior in self.priors if prior is not None]
-
-    def named(self, group: Group) -> list[str]:
-        """Names of the labels of a group."""
-        return [self.names[label] for label in group.labels]
-
-    def decode(self, counts: Integers) -> Message:
-        """Fill in the histograms that codes tell, from (d,) numbers of each code.
-
-        Their channels depend on no histogram, so they are the same in all strata.
-        """
-        if all(prior for _, prior in self.priors):
-            return self
-        counted, width = self.codebooks.of_channels(counts), len(self.by_stratum[0])
-        priors = list(self.priors)
-        for place, (group, prior) in enumerate(priors):
-            if prior is None:
-                channel = self.by_stratum[0][place][1].channel
-                codes = np.sum(counted[place::width], axis=0)
-                priors[place] = group, decoded_prior(channel, codes, self.records)
-        return replace(self, priors=tuple(priors))
 
 
 def plan_alone(

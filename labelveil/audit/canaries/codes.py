@@ -78,7 +78,7 @@ class Returned:
     @cached_property
     def laws(self) -> Floats:
         """(k, d) stated probabilities of each secret's codes."""
-        return self.manifest.codebook.laws(self.labels)
+        return self.manifest.codebooks.only.laws(self.labels)
 
     @cached_property
     def orders(self) -> dict[str, Integers]:

@@ -59,7 +59,7 @@ def audit_inference(files: RunFiles, progress: Progress = silent) -> Audit:
     stratum = int(np.argmax([each.rows for each in manifest.strata])) if manifest.strata else 0
     if manifest.strata:
         audit.facts["attacked"] = f"events of {manifest.strata[stratum].name}, the largest stratum"
-    books, released = manifest.codebooks, manifest.released
+    books, released = manifest.codebooks, manifest.message.released
     codebook = books.books[stratum]
     priors = [*(released.laws_of_strata or [released.laws])[stratum].items()]
     message = Message(codebook, priors, epsilon)

@@ -190,7 +190,7 @@ def one_run_check(sent: Sent) -> Check:
     manifest, codes = sent.manifests[0], sent.first.outputs
     several = len(manifest.labels) > 1
     epsilon = manifest.labels_guarantee.epsilon
-    ends = manifest.codebook.at_the_ends
+    ends = manifest.codebooks.only.at_the_ends
     planted = SecretBits(np.arange(codes.size), sent.secrets, ends, planted=True)
     run = attack_control(codes, None, planted, epsilon).result
     return run.check(
@@ -232,7 +232,8 @@ def cold_start_check(sent: Sent) -> Check:
     "Messages about the same labels have independent noise.",
 )
 def stretches_check(sent: Sent) -> Check:
-    return same_noise_check(sent.first.outputs, sent.second.outputs, sent.manifests[0].codebook)
+    codebook = sent.manifests[0].codebooks.only
+    return same_noise_check(sent.first.outputs, sent.second.outputs, codebook)
 
 
 AFTERWARDS = Probes[tuple[World, Fetched]](refused=Verdict.FAIL)

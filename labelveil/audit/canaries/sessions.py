@@ -57,7 +57,8 @@ class Session:
     @cached_property
     def noise(self) -> tuple[Integers, Floats, bool]:
         """The answers less the true sums, their scales, and whether they are whole numbers."""
-        gain = PairedGain.of_prior(*self.manifest.marginal(self.manifest.names[0]), "squared")
+        released = self.manifest.message.marginal(self.manifest.names[0])
+        gain = PairedGain.of_prior(*released, "squared")
         pairs = zip(self.questions, self.answers, strict=True)
         given = [(points, answer) for points, answer in pairs if isinstance(answer, float)]
         sums = np.array([value for _, value in given]) * RESOLUTION * self.labels.size / gain.bound

@@ -12,22 +12,22 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from labelveil.audit.certificate.evidence import Evidence, of_codes
 from labelveil.audit.verdict import Check, Probes, Verdict
-from labelveil.common.errors import LabelveilError
+from labelveil.common.errors import LabelveilError, not_none
 from labelveil.common.exact.channel import FiniteChannel
 from labelveil.common.exact.rational import parse_rational
 from labelveil.common.randomizers import Randomizer, build_randomizer, split_budget
 from labelveil.common.randomizers.budget import PRIOR_SHARE, round_down
-from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.message import Released
 from labelveil.common.randomizers.message.plan import plan_message
-from labelveil.common.randomizers.message.questions import plan_asked
-from labelveil.common.randomizers.message.steps import MessagePlan, Released
-from labelveil.common.randomizers.message.terms import LabelTerms
+from labelveil.common.randomizers.message.questions import plan_question
+from labelveil.common.randomizers.message.steps import MessagePlan
 from labelveil.common.release.facts import MOST_DIGITS
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.version import software
@@ -43,11 +43,11 @@ def rebuild(manifest: Manifest, name: str) -> Randomizer:
     labels of one unit and rounded down, as the two-step procedure does it.
     """
     paid = sum((part.exact_epsilon for part in manifest.guarantees[:-1]), Fraction(0))
-    share = (Fraction(_asked(manifest)) - paid) / manifest.privacy.records_per_unit
+    share = (Fraction(_requested(manifest)) - paid) / manifest.privacy.records_per_unit
     return build_randomizer(
         name,
         labels=np.asarray(manifest.label.grid),
-        prior=manifest.histograms[0].probabilities,
+        prior=manifest.message.histograms[0][1].probabilities,
         epsilon=round_down(share),
         loss=manifest.label.loss,
         rows=manifest.population.rows,
@@ -69,13 +69,9 @@ def plan_of(manifest: Manifest, share: float | None) -> MessagePlan:
     Other groups than were counted, or another ε for them, are an :class:`OtherSplitError`.
     """
     terms = [
-        LabelTerms(
-            label.name,
-            label.grid[0],
-            label.grid[-1],
-            Grid.from_edges(label.grid) if label.asked else None,
-            label.loss,
-            label.weight,
+        replace(
+            label.terms,
+            grid=label.terms.grid if label.asked else None,
             values=any(prior.decoded and prior.labels == [label.name] for prior in manifest.priors),
             whole=all(point % 1 == 0 for point in label.grid),
         )
@@ -84,13 +80,13 @@ def plan_of(manifest: Manifest, share: float | None) -> MessagePlan:
     plan = plan_message(
         terms,
         manifest.population.rows,
-        _asked(manifest),
+        _requested(manifest),
         division=manifest.privacy.division,
         records=manifest.privacy.records_per_unit,
         prior_share=share,
     )
-    if manifest.strata:
-        plan = plan.in_strata(manifest.classes)
+    if (strata := manifest.message.strata) is not None:
+        plan = plan.in_strata(strata)
     public = {manifest.group(p.labels): p.noisy_counts for p in manifest.priors if p.public}
     if public and {*public} == {*plan.groups}:
         plan = plan.knowing(lambda group: np.asarray(public[group], dtype=np.float64))
@@ -104,7 +100,7 @@ def plan_of(manifest: Manifest, share: float | None) -> MessagePlan:
 
 def _noisy(manifest: Manifest) -> Released:
     """What labels paid for, or what was public beforehand."""
-    released = manifest.released
+    released = manifest.message.released
     known = {
         group: prior
         for group, prior in released.priors.items()
@@ -118,7 +114,7 @@ def prior_share(manifest: Manifest) -> float | None:
 
     None if it does so by itself; an :class:`OtherSplitError` if no share makes it do so.
     """
-    epsilon, rows = _asked(manifest), manifest.prior_rows
+    epsilon, rows = _requested(manifest), manifest.prior_rows
     noisy = [prior for prior in manifest.priors if prior.noisy]
     ratios = [parse_rational(prior.guarantee["epsilon"]) / Fraction(epsilon) for prior in noisy]
     ends = [float(min(ratio, Fraction(1))) for ratio in {sum(ratios), *ratios}]
@@ -140,27 +136,27 @@ def prior_share(manifest: Manifest) -> float | None:
     raise OtherSplitError(_OTHER_SPLIT)
 
 
-def _build(manifest: Manifest, name: str) -> list[Randomizer]:
-    """The randomizers again, in the manifest's order: a single one by name, several by the rule."""
+def _build(manifest: Manifest, name: str) -> list[tuple[FiniteChannel, Mapping[str, Any]]]:
+    """The channels again, in the manifest's order, and what their builders say: a single one by
+    name, several by the rule."""
     if len(manifest.labels) == 1 and not manifest.strata:
-        return [rebuild(manifest, name)]
+        made = rebuild(manifest, name)
+        return [(made.channel, made.details)]
     if manifest.questioned:
-        label = manifest.labels[0]
-        terms = LabelTerms(label.name, label.grid[0], label.grid[-1], loss=label.loss)
-        grid = Grid.from_edges(label.grid)
-        message = plan_asked(terms, grid, manifest.classes, _asked(manifest)).build(
-            manifest.released
-        )
+        (terms,), strata = manifest.message.terms, not_none(manifest.message.strata)
+        plan = plan_question(terms, not_none(terms.grid), strata, _requested(manifest))
+        message = plan.build(manifest.message.released)
     else:
         message = plan_of(manifest, prior_share(manifest)).build(_noisy(manifest))
-    randomizers: list[Randomizer] = []
-    for part, stratum in zip(message.by_stratum, manifest.by_stratum, strict=True):
-        channels = dict(part)
+    sent, built = iter(message.sent), []
+    for book, stratum in zip(message.codebooks.books, manifest.by_stratum, strict=True):
+        parts = islice(sent, len(book.groups))
+        own = {group: (channel, details) for group, channel, _, details in parts}
         groups = [manifest.group(stated.labels) for stated in stratum]
-        if set(groups) != set(channels):
+        if set(groups) != set(own):
             raise OtherSplitError("labels are grouped otherwise")
-        randomizers += [channels[group] for group in groups]
-    return randomizers
+        built += [own[group] for group in groups]
+    return built
 
 
 CHECKS = Probes[Evidence](refused=Verdict.FAIL)
@@ -198,14 +194,14 @@ def rebuilt_check(evidence: Evidence) -> Check:
     by_rule = len(manifest.labels) > 1 or bool(manifest.strata)
     for name in dict.fromkeys(("auto",) if by_rule else (manifest.randomizer.name, "auto")):
         try:
-            randomizers = _build(manifest, name)
+            built = _build(manifest, name)
         except (LabelveilError, TypeError) as error:
             problem = str(error)
             continue
         distances = (
-            max(_distance(channel, made.channel), _details_distance(stated.details, made.details))
-            for channel, stated, made in zip(
-                channels, manifest.randomizers, randomizers, strict=True
+            max(_distance(channel, made), _details_distance(stated.facts, details))
+            for channel, stated, (made, details) in zip(
+                channels, manifest.randomizers, built, strict=True
             )
         )
         distance = max(distances)
@@ -240,7 +236,7 @@ def rebuilt_check(evidence: Evidence) -> Check:
     )
 
 
-def _asked(manifest: Manifest) -> float:
+def _requested(manifest: Manifest) -> float:
     """ε as it was written, rounded down."""
     return round_down(Fraction(repr(manifest.privacy.requested_epsilon)))
 
@@ -269,7 +265,6 @@ def _distance(channel: FiniteChannel, other: FiniteChannel) -> float:
 
 def _details_distance(stated: Mapping[str, Any], built: Mapping[str, Any]) -> float:
     """Largest difference of a number; infinite where anything else differs; 0 if identical."""
-    stated = {name: value for name, value in stated.items() if name != "options"}
     if stated.keys() != built.keys():
         return math.inf
     return max((_apart(stated[name], built[name]) for name in built), default=0.0)

@@ -91,9 +91,8 @@ class NamedSubject:
         if not plan.histograms:
             raise ConfigError("of these labels no histogram is released, whose noise would count")
         released = plan.release([counts], entropy)
-        ((_, randomizer),) = plan.build(released).channels
+        (channel,) = plan.build(released).codebook.channels
         (prior,) = released.priors.values()
-        channel = randomizer.channel
         return Published(
             tuple(prior.noisy_counts.tolist()),
             prior.scale,

@@ -77,7 +77,7 @@ def test_codes_that_nobody_sent_are_counted_as_none() -> None:
 def response(grid: Grid, epsilon: float, rows: int) -> FiniteChannel:
     even = np.full(len(grid), rows // len(grid))
     made = one_label(even, grid, epsilon, seeded_entropy(0), values=True)
-    return made.randomizer.channel
+    return made.channel
 
 
 @pytest.mark.parametrize("grid", [TWO, FIVE])

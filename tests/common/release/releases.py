@@ -155,9 +155,10 @@ def make_release(
     both = one_label(
         counts, grid, epsilon, entropy, randomizer, records=group, prior_share=prior_share
     )
-    drawn = both.randomizer.randomize_indices(indices, entropy)
-    both = both.decode(np.bincount(drawn, minlength=both.randomizer.channel.outputs.size))
-    channel = both.randomizer.channel
+    channel = both.channel
+    drawn = both.draw(indices, entropy)
+    both = both.decode(np.bincount(drawn, minlength=channel.outputs.size))
+    ((name, details),) = both.message.randomizers
     codes = encode_codes(drawn, channel.code_bytes)
     keys = entropy.words("test keys", 0, 2 * rows).tobytes() if keyed else b""
     manifest = manifest_of(
@@ -166,8 +167,8 @@ def make_release(
         [(["revenue"], channel)],
         keys,
         codes,
-        randomizer=both.randomizer.name,
-        details=both.randomizer.details,
+        randomizer=name,
+        details=details,
         block_rows=block_rows,
         records=group,
         epsilon=epsilon,

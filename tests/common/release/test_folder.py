@@ -23,7 +23,7 @@ from labelveil.common.release.folder import (
     MANIFEST_FILE,
     release_folders,
 )
-from labelveil.common.release.heading import Heading
+from labelveil.common.release.heading import read_heading
 from labelveil.common.release.manifest import (
     Manifest,
     block_digest,
@@ -308,7 +308,7 @@ def test_claims_are_exact() -> None:
     total = manifest.prior_guarantee.compose(manifest.labels_guarantee)
     assert manifest.total_guarantee == total
     assert total.exact_epsilon <= 1
-    assert manifest.histograms[0].probabilities.sum() == pytest.approx(1.0)
+    assert manifest.message.histograms[0][1].probabilities.sum() == pytest.approx(1.0)
 
 
 def test_no_more_of_a_manifest_is_read_than_may_be_there(stored: Path) -> None:
@@ -343,9 +343,9 @@ def test_a_manifest_that_is_damaged_is_named_with_its_file(stored: Path) -> None
 
 @pytest.mark.parametrize("damaged", [b"", b"\xff", b"{}", b'{"content":1', DATA[:400]])
 def test_a_heading_that_cannot_be_read_is_a_line(damaged: bytes) -> None:
-    assert Heading.from_manifest(DATA).rows == MANIFEST.rows
+    assert read_heading(DATA).rows == MANIFEST.rows
     with pytest.raises(ReleaseError, match=r"^the manifest cannot be read; restore it"):
-        Heading.from_manifest(damaged)
+        read_heading(damaged)
 
 
 def test_a_file_of_rows_that_is_missing_is_named(stored: Path) -> None:

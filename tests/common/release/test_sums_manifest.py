@@ -231,10 +231,8 @@ def test_the_largest_question_has_a_manifest_that_is_read() -> None:
         largest_weight=asked.largest_weight,
         noise="discrete-laplace",
         widths=[
-            WidthSection(
-                half_width=w.half_width, squares=w.squares, groups=w.groups, scale=str(w.scale)
-            )
-            for w in noisy.widths
+            WidthSection(half_width=width, squares=squares, groups=groups, scale=str(scale))
+            for (width, squares, groups), scale in noisy.widths
         ],
         guarantee=noisy.guarantee.to_json(),
     )

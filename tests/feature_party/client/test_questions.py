@@ -137,7 +137,7 @@ def test_a_question_names_its_release_and_sends_each_prediction_to_its_row(
         "label": "",
     }
     assert stub.described == evaluation.DescribeEvaluationRequest(**names)
-    prior, grid = world.release.manifest.marginal("amount")[1], np.linspace(0, 4, 9)
+    prior, grid = world.release.manifest.message.marginal("amount")[1], np.linspace(0, 4, 9)
     assert terms.constant_loss == pytest.approx(prior @ (grid - prior @ grid) ** 2)
     assert terms.largest == 3.0
     assert (terms.epsilon, terms.answers, terms.answers_left) == (0.5, 4, 3)

@@ -46,7 +46,7 @@ def release(seed: int) -> ReleasedCodes:
     labels, entropy = heavy_tailed()[1], seeded_entropy(seed)
     places = HEAVY.round(labels, entropy.words("rounding", 0, ROWS))
     both = one_label(np.bincount(places, minlength=len(HEAVY)), HEAVY, 2.0, entropy)
-    sent = both.randomizer.channel
+    sent = both.channel
     codes = sent.sample(places, entropy.words("labels", 0, ROWS)).astype(np.int64)
     problem = LabelProblem.from_channel(sent, both.prior.probabilities)
     return ReleasedCodes(problem, both.prior, HEAVY.points, np.arange(ROWS), codes)

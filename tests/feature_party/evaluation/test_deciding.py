@@ -45,7 +45,7 @@ def designed() -> FiniteChannel:
     entropy, labels = seeded_entropy(5), amounts()[1]
     places = AMOUNTS.round(labels, entropy.words("rounding", 0, ROWS))
     counts = np.bincount(places, minlength=len(AMOUNTS))
-    return one_label(counts, AMOUNTS, 1.0, entropy).randomizer.channel
+    return one_label(counts, AMOUNTS, 1.0, entropy).channel
 
 
 def short_tailed(points: np.ndarray, support: Support) -> np.ndarray:

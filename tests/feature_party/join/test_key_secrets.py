@@ -34,7 +34,7 @@ def released(
 ) -> None:
     """Write an epoch of the world's events as a fetch leaves it; ``first`` is format 1."""
     keys = hash_keys(pl.read_parquet(world.truth)["event"], secret)
-    channel, prior = world.release.manifest.channel, world.release.manifest.histograms[0]
+    channel, prior = world.release.manifest.channel, world.release.manifest.message.histograms[0][1]
     sent = b"" if submitted else keys
     manifest = build_manifest(
         channel, prior, sent, world.codes, submitted=keys if submitted else b"", secret=secret

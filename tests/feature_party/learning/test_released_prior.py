@@ -27,8 +27,8 @@ def test_codes_tell_the_mean_that_noise_on_the_histogram_hides() -> None:
     alone, together = [], []
     for seed in range(8):
         made = one_label(counts, GRID, 1.0, seeded_entropy(seed), "randomized-thresholds")
-        channel = made.randomizer.channel
-        codes = made.randomizer.randomize_indices(labels, seeded_entropy(seed))
+        channel = made.channel
+        codes = made.draw(labels, seeded_entropy(seed))
         found = prior_given_codes(
             made.prior, channel.probabilities, np.bincount(codes, minlength=channel.outputs.size)
         )
@@ -54,8 +54,8 @@ def test_noise_on_the_cells_of_a_far_tail_is_not_taken_for_labels() -> None:
     beyond, spread = [], []
     for seed in range(4, 10):
         made = one_label(counts, grid, 0.5, seeded_entropy(seed), "randomized-thresholds")
-        channel = made.randomizer.channel
-        codes = made.randomizer.randomize_indices(labels, seeded_entropy(seed))
+        channel = made.channel
+        codes = made.draw(labels, seeded_entropy(seed))
         found = prior_given_codes(
             made.prior, channel.probabilities, np.bincount(codes, minlength=channel.outputs.size)
         )
@@ -69,7 +69,7 @@ def test_noise_on_the_cells_of_a_far_tail_is_not_taken_for_labels() -> None:
 def test_without_codes_or_with_a_histogram_made_of_them_nothing_changes() -> None:
     counts = np.full(len(GRID), 100)
     made = one_label(counts, GRID, 1.0, seeded_entropy(1), "randomized-thresholds")
-    told = made.randomizer.channel.probabilities
+    told = made.channel.probabilities
     outputs = told.shape[1]
     none = prior_given_codes(made.prior, told, np.zeros(outputs, np.int64))
     assert np.array_equal(none, made.prior.probabilities)

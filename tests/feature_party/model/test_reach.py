@@ -159,7 +159,7 @@ def test_a_few_extreme_events_are_not_predicted_far_above_all_others(tmp_path: P
     grid, entropy = terms.own_grid(ROWS, 1.0), seeded_entropy(seed)
     places = grid.round(labels, entropy.words("rounding", 0, ROWS))
     both = one_label(np.bincount(places, minlength=len(grid)), grid, 1.0, entropy)
-    channel = both.randomizer.channel
+    channel = both.channel
     problem = LabelProblem.from_channel(channel, both.prior.probabilities)
     codes = channel.sample(places, entropy.words("labels", 0, ROWS))
     holdout = draw_holdout(ROWS, 0.2, seed)

@@ -57,16 +57,17 @@ def _release(label: str, data_set: str) -> tuple[np.ndarray, np.ndarray, Manifes
     entropy = seeded_entropy(5)
     counts = np.bincount(labels.astype(int), minlength=len(grid))
     both = one_label(counts, grid, 1.0, entropy, "rr-on-bins")
-    codes = both.randomizer.randomize(labels, entropy)
-    channel = both.randomizer.channel
+    codes = both.message.codebooks.randomize(labels[:, None], None, entropy)
+    channel = both.channel
+    ((name, details),) = both.message.randomizers
     manifest = manifest_of(
         {label: grid.points},
         [([label], both.prior)],
         [([label], channel)],
         b"",
         encode_codes(codes, channel.code_bytes),
-        randomizer=both.randomizer.name,
-        details=both.randomizer.details,
+        randomizer=name,
+        details=details,
         epsilon=1.0,
         software="labelveil/0.1.0",
         data_set=data_set,

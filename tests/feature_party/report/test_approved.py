@@ -363,7 +363,7 @@ def test_which_events_errors_are_about_is_said(
 
 
 EARLIER: Any = SimpleNamespace(
-    in_force=SimpleNamespace(epoch="2025-12", rows=6000), drifted=False, test=None
+    in_force=SimpleNamespace(epoch="2025-12", rows=6000), drifted=False, test=None, spent=None
 )
 
 

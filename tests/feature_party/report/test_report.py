@@ -399,7 +399,7 @@ def test_the_last_release_with_held_out_events_is_drawn() -> None:
 def test_the_channel_of_a_label_is_the_average_over_those_sent_with_it(label: int) -> None:
     """As the prior has these: P[code | value], by a sum over the cells."""
     manifest = two_labels(600, "joint")[0].manifest
-    ((_, prior),) = manifest.known
+    ((_, prior),) = manifest.message.histograms
     (channel,) = manifest.channels
     shown = ReleasedLabel.from_manifest(manifest, NAMES[label])
     values = CELLS.points[:, label]

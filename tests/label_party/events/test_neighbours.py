@@ -184,7 +184,7 @@ def labels_loss(config: LabelPartyConfig, one: Integers, other: Integers) -> flo
     """Exact: the rows that differ, through the channel of one draw of the prior."""
     grid = config.terms[0].own_grid(len(EVENTS), 1.0)
     two = two_steps(config, np.bincount(one, minlength=len(grid)))
-    chances = two.randomizer.channel.probabilities
+    chances = two.channel.probabilities
     ratios = np.abs(np.log(chances[one] / chances[other])).max(axis=1)
     return float(ratios.sum()) / two.labels_guarantee.epsilon
 

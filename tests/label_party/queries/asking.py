@@ -80,7 +80,7 @@ class Asker:
     def prior(self) -> tuple[np.ndarray, np.ndarray]:
         """What was released of all labels: probabilities, and of which."""
         manifest = Manifest.from_bytes(self.described.manifest)
-        return manifest.histograms[0].probabilities, np.asarray(manifest.label.grid)
+        return manifest.message.histograms[0][1].probabilities, np.asarray(manifest.label.grid)
 
     def gain(self, predictions: np.ndarray) -> float:
         """The mean of clipped differences over the events that are asked about."""

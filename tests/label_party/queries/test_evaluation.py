@@ -241,7 +241,7 @@ def test_each_of_two_labels_is_compared_by_its_own_truth(party: Party) -> None:
     order = [place[sent[at : at + 16]] for at in range(0, len(sent), 16)]
     questions = Evaluation(config, store)
     for label, truth in (("count", numbers[order]), ("yes", yes[order] * 1.0)):
-        points, shares = release.manifest.marginal(label)
+        points, shares = release.manifest.message.marginal(label)
         constant = float(points @ shares)
         gain = np.mean((constant - truth) ** 2)  # predictions are the truth
         answer = questions.ask(release, label, truth)

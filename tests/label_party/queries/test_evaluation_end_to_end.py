@@ -151,7 +151,7 @@ def _true_gain(
     held = matched[draw_holdout(matched.size, training.holdout, training.seed)]
     truth = label(number[held])
     manifest = Manifest.from_bytes((folder / "release" / "manifest.json").read_bytes())
-    grid, prior = manifest.marginal(name or manifest.label.name)
+    grid, prior = manifest.message.marginal(name or manifest.label.name)
     points = np.clip(predicted[name or "prediction"].to_numpy()[held], grid[0], grid[-1])
     constant = prior @ grid
     differences = (constant - truth) ** 2 - (points - truth) ** 2

@@ -28,7 +28,7 @@ from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.question import decode_question, encode_question
 from labelveil.common.release.size import check_message
 from labelveil.common.wire import label_release_pb2 as wire
-from labelveil.label_party.release.answer import answer
+from labelveil.label_party.release.answer import questioned_message
 from labelveil.label_party.server.run import running
 from labelveil.label_party.server.submission import MAX_PART_BYTES
 from tests.effort import one_in
@@ -271,7 +271,7 @@ def test_an_answer_that_is_too_large_is_of_its_epoch_alone(
         with pytest.raises(
             DataError, match=r"epoch '1' cannot be answered: a manifest of 3 strata"
         ):
-            answer(config, cast(Any, events))
+            questioned_message(config, cast(Any, events))
 
 
 def test_a_question_that_was_damaged_at_rest_is_not_answered(world: World) -> None:

@@ -37,7 +37,7 @@ from labelveil.label_party.release import plan as planning
 from labelveil.label_party.release import watch
 from labelveil.label_party.release.drift import PaidSession
 from labelveil.label_party.release.drift import test_epsilon as epsilon_of_test
-from labelveil.label_party.release.message import checked, named, privacy_of
+from labelveil.label_party.release.message import checked, stated_labels
 from labelveil.label_party.release.plan import make_plan, planned_rows, too_few_events
 from labelveil.label_party.release.prior_knowledge import (
     KnownLabels,
@@ -47,7 +47,6 @@ from labelveil.label_party.release.prior_knowledge import (
     from_manifest,
 )
 from labelveil.label_party.release.public_prior import read_prior
-from labelveil.label_party.release.run import run_release
 from labelveil.label_party.release.strata import names_stratum, strata_notes, stratum_column
 from labelveil.label_party.store.disk import StoreBusy
 from labelveil.label_party.store.release_store import Store
@@ -300,15 +299,14 @@ def test_a_plan_has_one_prior_and_says_which(party: Party) -> None:
     configured = party.config(prior__file="b.csv")
     assert chosen(None, None, False, of=configured).source == "the prior in b.csv"
     assert chosen(None, Path("a.csv"), False, of=configured).source == "the prior in a.csv"
-    with pytest.raises(ConfigError, match="use the release command"):
-        run_release(configured, quiet=True)
     released = chosen(release, None, False)
     assert released.rows == EVENTS
     assert released.source == "the released prior of 'labels', epoch '1'"
     assert chosen(release / "manifest.json", None, False).source == released.source
     manifest = Manifest.from_bytes((release / "manifest.json").read_bytes())
     group = Group((0,), Cells((Grid.from_edges(manifest.label.grid),)))
-    np.testing.assert_allclose(released.over(group), manifest.histograms[0].probabilities)
+    ((_, histogram),) = manifest.message.histograms
+    np.testing.assert_allclose(released.over(group), histogram.probabilities)
     raw = chosen(None, None, True)
     assert (raw.rows, raw.source, raw.leaks) == (EVENTS, "the raw labels", True)
     (known,) = raw.known
@@ -444,24 +442,18 @@ def test_names_of_strata_and_their_list(party: Party) -> None:
     assert stratum_column(party.config(**strata).strata) is not None
 
 
-def test_a_manifest_names_labels_points_and_what_is_spent(party: Party) -> None:
+def test_a_manifest_names_labels_and_their_points(party: Party) -> None:
     config = party.config(
         data__missing=3, randomizer__loss="absolute", privacy__total_epsilon=9, data__epoch="7"
     )
     grid = Grid.from_edges([0.0, 4.0, 10.0])
-    said = named(config, [grid])
-    assert said["format"].startswith("labelveil-")
-    assert (said["data_set"], said["epoch"]) == ("labels", "7")
-    (label,) = said["labels"]
+    (label,) = stated_labels(config, [grid])
     assert label.model_dump() | {
         "name": "label", "grid": [0.0, 4.0, 10.0], "missing": 3.0, "loss": "absolute",
         "weight": 1.0, "asked": True,
     } == label.model_dump()  # fmt: skip
-    assert not named(config, [grid], questioned=True)["labels"][0].asked
-    assert not named(party.config(domain__grid="auto"), [grid])["labels"][0].asked
-    stated = privacy_of(config, 3, config.privacy.charge)
-    assert (stated.requested_epsilon, stated.records_per_unit, stated.division) == (1.0, 3, "auto")
-    assert stated.total["epsilon"] == "1"
+    assert not stated_labels(config, [grid], questioned=True)[0].asked
+    assert not stated_labels(party.config(domain__grid="auto"), [grid])[0].asked
 
 
 def test_a_session_goes_on_where_it_stood_and_lost_releases_are_hits() -> None:
@@ -503,6 +495,10 @@ def test_what_would_spend_more_than_asked_is_not_released(party: Party) -> None:
     assert party.release(privacy__epsilon=0.5).code == 0
     path = party.store / "releases" / "labels" / "1" / "manifest.json"
     manifest = Manifest.from_bytes(path.read_bytes())
+    assert (manifest.data_set, manifest.epoch) == ("labels", "1")
+    stated = manifest.privacy
+    assert (stated.requested_epsilon, stated.records_per_unit, stated.division) == (0.5, 1, "auto")
+    assert stated.total["epsilon"] == "1/2"
     built = checked(manifest, party.config(privacy__epsilon=0.5))
     assert built.manifest_bytes == path.read_bytes()
     with pytest.raises(PrivacyError, match=r"would spend ε = 0\.5 .*, more than ε = 0\.25"):

@@ -97,8 +97,8 @@ OTHER_SESSIONS: dict[str, dict[str, Any]] = {
 def pays_again(party: Party, **changed: Any) -> bool:
     """Whether a watch would have a session to pay for."""
     asked = {key: value for key, value in (SESSION | changed).items() if value is not None}
-    config = party.config(**asked)
-    return session_to_open(config, Store(party.store), EVENTS) is not None
+    with Store(party.store).read_ledger() as ledger:
+        return session_to_open(party.config(**asked), ledger, EVENTS) is not None
 
 
 @pytest.mark.slow
@@ -106,9 +106,11 @@ def pays_again(party: Party, **changed: Any) -> bool:
 def test_a_session_pays_for_tests_on_its_own_terms_alone(party: Party, other: str) -> None:
     """Each of them altered by itself: whoever leaves one out tests on what nobody paid for."""
     config, store = party.config(**SESSION), Store(party.store)
-    order = session_to_open(config, store, EVENTS)
+    with store.read_ledger() as ledger:
+        order = session_to_open(config, ledger, EVENTS)
     assert order is not None
-    assert module._asked(config).keys() < OTHER_SESSIONS.keys()  # and so is what will be asked
+    asked = module._session_request(config).keys()  # and whatever will be asked besides
+    assert asked < OTHER_SESSIONS.keys()
     open_session(store, order)
     assert not pays_again(party)
     assert not pays_again(party, data__epoch="7", domain__upper=11)

@@ -122,10 +122,10 @@ def thousands_of_points(data: dict[str, Any]) -> None:
 )
 def test_a_manifest_of_own_channels(change: Change, said: str | None) -> None:
     data = deepcopy(SPLIT)
-    assert read(data).codebook.outputs == 6
+    assert read(data).codebooks.only.outputs == 6
     change(data)
     if said is None:  # another order of the channels is another, consistent claim
-        assert read(data).codebook.radices == (2, 3)
+        assert read(data).codebooks.only.radices == (2, 3)
         return
     with pytest.raises(ReleaseError, match=said):
         read(data)
@@ -146,10 +146,10 @@ def test_a_manifest_of_own_channels(change: Change, said: str | None) -> None:
 )
 def test_a_manifest_of_a_joint_channel(change: Change, said: str | None) -> None:
     data = deepcopy(JOINT)
-    assert read(data).codebook.cells.shape == (3, 2)
+    assert read(data).codebooks.only.cells.shape == (3, 2)
     change(data)
     if said is None:
-        assert read(data).codebook.groups[0].labels == (1, 0)
+        assert read(data).codebooks.only.groups[0].labels == (1, 0)
         return
     with pytest.raises(ReleaseError, match=said):
         read(data)

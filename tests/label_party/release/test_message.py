@@ -96,11 +96,10 @@ def test_each_label_that_is_sent_apart_is_counted_for_itself() -> None:
     labels = np.zeros((30_000, 2))
     labels[:9000, 0], labels[:, 1] = 2, 2
     plan = plan_message(terms, 30_000, 8.0, division="split")
-    message = count_labels(plan, numbered(labels), fixed_entropy(1)).message
-    (first, one), (second, other) = message.priors
+    message = count_labels(plan, numbered(labels), fixed_entropy(1))
+    (first, one), (second, other) = message.histograms
     assert (first.labels, second.labels) == ((0,), (1,))
     for prior, true in ((one, [21_000, 0, 9000]), (other, [0, 0, 30_000])):
-        assert prior is not None
         np.testing.assert_allclose(prior.noisy_counts, true, atol=2000)  # noise of scale 200
 
 
@@ -199,8 +198,9 @@ def test_few_labels_spend_nothing_on_a_prior(domain: dict[str, object]) -> None:
     codes = np.bincount(decode_codes(rows.codes, 1), minlength=len(manifest.label.grid))
     decoded = decoded_prior(manifest.channel, codes)
     assert decoded.noisy_counts.tolist() == manifest.prior.noisy_counts
-    assert manifest.histograms[0].deviation == decoded.deviation
-    assert abs(manifest.histograms[0].probabilities[0] - 0.5) < 7 * decoded.deviation / 3000
+    ((_, told),) = manifest.message.histograms
+    assert told.deviation == decoded.deviation
+    assert abs(told.probabilities[0] - 0.5) < 7 * decoded.deviation / 3000
 
 
 def test_a_decoded_histogram_claims_no_more_than_the_codes() -> None:

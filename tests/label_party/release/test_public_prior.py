@@ -121,7 +121,7 @@ def test_a_histogram_corrects_it_at_the_histograms_price(knowing: Party, table: 
     for name in ("split of ε", "channel is a function of the noisy histogram", "prior noise scale"):
         assert found[name] is Verdict.PASS, name
     assert found["the prior was public beforehand"] is Verdict.NOT_CHECKABLE
-    ((_, known),) = manifest.known
+    ((_, known),) = manifest.message.histograms
     grid, truth = np.array(manifest.label.grid), (np.arange(EVENTS) ** 2 % 10).mean()
     # RIGHT says 3.3, WRONG 9, the labels 4.5; the noisy mean's standard deviation is 9 / sqrt(n)
     assert abs(known.probabilities @ grid - truth) < 1.0  # 5.5 of them

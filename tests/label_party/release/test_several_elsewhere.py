@@ -112,7 +112,7 @@ def test_a_submitted_population_gets_both_labels_in_its_order(
         none, codes = client.fetch(described)
     assert none == b""
     manifest = Manifest.from_bytes(described.manifest)
-    codebook = manifest.codebook
+    codebook = manifest.codebooks.only
     columns = codebook.split(decode_codes(codes, manifest.content.code_bytes))
     sent = [c.outputs[one] for c, one in zip(codebook.channels, columns.T, strict=True)]
     known = [(i % 2, i % 3) for i in numbers[:-1]]

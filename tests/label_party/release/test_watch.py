@@ -194,6 +194,14 @@ def test_a_session_counts_hits_over_restarts_and_is_charged_once(party: Party) -
     assert len(manifest(party, "d3").guarantees) == 2
 
 
+def test_a_session_is_charged_only_if_the_release_fits_beside_it(party: Party) -> None:
+    """Each fits alone; with ``--quiet``, too, where nobody is told beforehand."""
+    write_day(party, "d1")
+    refused = watch(party, "--quiet", **{**SESSION, "privacy__total_epsilon": 1.01})
+    assert "is left of" in refused.error
+    assert party.nothing_left()
+
+
 def test_a_session_needs_a_delta_and_no_disjoint_epochs(party: Party) -> None:
     write_day(party, "d1")
     error = watch(party, **{**SESSION, "privacy__total_delta": 0.0})

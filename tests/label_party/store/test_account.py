@@ -345,6 +345,9 @@ def test_what_no_budget_allows_is_refused_before_a_row_is_read(party: Party) -> 
     assert party.release().code == 0
     (party.folder / "labels.csv").unlink()
     assert "is left of" in party.release(data__epoch="2", privacy__epsilon=2.5).error
+    (party.folder / "kinds.txt").write_text("a\nb\n")
+    kinds = ("--by", "kind", "--categories", "kinds.txt", "--k", "1")
+    assert "is left of" in party.run("top-k", *kinds, *party.arguments(privacy__epsilon=2.5)).error
     assert "gone.key" in party.release(data__epoch="2", keys__signing_key="gone.key").error
     assert "does not exist" in party.release(data__epoch="2").error
 

@@ -16,7 +16,7 @@ from labelveil.common.formats import TERMS
 from labelveil.common.guarantees import ApproximateDP, PureDP, Unit, ZeroConcentratedDP
 from labelveil.label_party.store.disk import StoreError
 from labelveil.label_party.store.ledger import Ledger
-from labelveil.label_party.store.pay_once import Outcome, find_paid, pay_once
+from labelveil.label_party.store.pay_once import Outcome, find_outcome, pay_once
 from labelveil.label_party.store.purchase import Order, rehearsing
 from labelveil.label_party.store.recovery import recover
 from labelveil.label_party.store.release_store import Store
@@ -37,7 +37,7 @@ def charges(store: Store) -> list[str]:
 
 
 def test_the_first_bytes_stay(store: Store) -> None:
-    assert find_paid(store, PURCHASE) is None
+    assert find_outcome(store, PURCHASE) is None
     first = pay_once(store, PURCHASE, lambda: b"one")
     assert not first.payment.existed
     assert first.payment.left == PureDP.of(Fraction(1))
@@ -47,7 +47,7 @@ def test_the_first_bytes_stay(store: Store) -> None:
 
     again = pay_once(store, PURCHASE, never)
     assert again == Outcome(b"one", replace(first.payment, existed=True))
-    assert find_paid(store, PURCHASE) == again
+    assert find_outcome(store, PURCHASE) == again
     other = pay_once(store, replace(PURCHASE, purpose="other"), lambda: b"two")
     assert other.data == b"two"
     with pytest.raises(BudgetError):
@@ -74,20 +74,20 @@ def test_what_was_sold_on_other_terms_is_refused(
 ) -> None:
     pay_once(store, PURCHASE, lambda: b"one")
     with pytest.raises(ReleaseError) as refused:
-        find_paid(store, replace(PURCHASE, **terms))
+        find_outcome(store, replace(PURCHASE, **terms))
     assert said in str(refused.value)
     assert str(refused.value).endswith("restore that setting, or name another epoch with --epoch")
     again = replace(PURCHASE, limit=PureDP.of(Fraction(9)), composition="disjoint")
-    assert find_paid(store, again) is not None  # what may be spent is no term of what was sold
+    assert find_outcome(store, again) is not None  # what may be spent is no term of what was sold
 
 
 def test_terms_that_another_version_does_not_know_are_no_other_terms(store: Store) -> None:
     """A purchase of the first versions, whose terms have no format, is found again by a newer."""
     charge = pay_once(store, PURCHASE, lambda: b"one").payment.charge
     newer = {"format": f"{TERMS.name}/{TERMS.number + 1}", "bins": 7, "depth": 2}
-    assert find_paid(store, replace(PURCHASE, request=newer)) is not None
+    assert find_outcome(store, replace(PURCHASE, request=newer)) is not None
     with pytest.raises(ReleaseError, match=r"bins was 7 and is 8 now; .* nothing is charged again"):
-        find_paid(store, replace(PURCHASE, request=newer | {"bins": 8}))
+        find_outcome(store, replace(PURCHASE, request=newer | {"bins": 8}))
     assert not charge.differences(replace(PURCHASE, request=newer))
     same = newer | {"format": f"{TERMS.name}/1"}
     assert "depth was none and is 2 now" in charge.differences(replace(PURCHASE, request=same))
@@ -182,9 +182,9 @@ def test_damage_is_refused(store: Store) -> None:
     (path,) = store.folders()
     (path / "outcome.bin").write_bytes(b"two")
     with pytest.raises(ReleaseError, match="digest"):
-        find_paid(store, PURCHASE)
+        find_outcome(store, PURCHASE)
     facts = json.loads((path / "charge.json").read_text())
     assert facts["purpose"] == "drift"
     (path / "outcome.bin").unlink()
     with pytest.raises(ReleaseError, match="cannot be read"):
-        find_paid(store, PURCHASE)
+        find_outcome(store, PURCHASE)

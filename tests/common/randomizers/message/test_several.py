@@ -71,25 +71,24 @@ def test_the_message_spends_what_its_integers_say_and_no_more(
     division: Division, group: int
 ) -> None:
     made = sent(events(), TERMS, 1.5, 1, division, group).message
-    spent = sum(
-        (prior.exact_epsilon for _, prior in made.priors if prior), Fraction(0)
-    ) + group * sum(Fraction(one.channel.epsilon) for _, one in made.channels)
+    spent = sum((prior.exact_epsilon for _, prior in made.histograms), Fraction(0)) + group * sum(
+        Fraction(channel.epsilon) for channel in made.codebook.channels
+    )
     assert made.guarantee.exact_epsilon == spent <= Fraction(1.5)
     assert spent > Fraction(1.4)
-    names = [one.name for _, one in made.channels]
+    names = [name for name, _ in made.randomizers]
     assert (JOINT in names) == (division != "split")
 
 
 @pytest.mark.slow
 def test_a_joint_channel_bounds_a_change_of_all_labels_at_once() -> None:
     made = sent(events(), TERMS, 1.0, 1, "joint").message
-    ((group, built),) = made.channels
-    ((_, prior),) = made.priors
-    assert prior is not None
-    rows = built.channel.weights
+    (channel,) = made.codebook.channels
+    ((group, prior),) = made.histograms
+    rows = channel.weights
     worst = max(
         Fraction(rows[a][z], rows[b][z])
-        for z in range(built.channel.outputs.size)
+        for z in range(channel.outputs.size)
         for a in (0, len(rows) - 1)
         for b in range(len(rows))
     )
@@ -155,14 +154,13 @@ def test_what_needs_no_prior_is_not_counted() -> None:
     ]
     assert asked == [[(0, 1)], [(1,)]]
     split = sent(labels, TERMS, 1.0, 0, "split").message
-    told = dict(zip(("returned", "amount"), split.priors, strict=True))["returned"][1]
-    assert told is not None
+    (_, told), (_, counted) = split.histograms
     assert told.decoded
     assert told.exact_epsilon == 0
     assert split.guarantee == PureDP.of(
         sum(
-            (Fraction(one.channel.epsilon) for _, one in split.channels),
-            split.priors[1][1].exact_epsilon if split.priors[1][1] else Fraction(0),
+            (Fraction(channel.epsilon) for channel in split.codebook.channels),
+            counted.exact_epsilon,
         )
     )
 
@@ -188,7 +186,7 @@ def test_what_has_no_joint_channel_is_split_or_refused() -> None:
     assert cell_grids(amounts, 10_000, 1.0) is None
     labels = np.zeros((50, 3))
     made = sent(labels, amounts, 1.0, 0).message
-    assert len(made.channels) == 3
+    assert len(made.codebook.channels) == 3
     assert made.codebook.outputs <= 65_536
     with pytest.raises(ConfigError, match="division = 'split'"):
         sent(labels, amounts, 1.0, 0, "joint")
@@ -244,7 +242,7 @@ def test_all_that_is_said_of_a_label_reaches_its_channel(
     )
     plan = plan_message([terms], rows, 1.5)
     released = plan.release([np.array([300, 150, 120, 60, 50, 20])], seeded_entropy(3))
-    ((group, built),) = plan.build(released).channels
+    ((group, channel, _, _),) = plan.build(released).sent
     if explained is not None:
         options = {"explained": explained}
     asked = {
@@ -252,9 +250,8 @@ def test_all_that_is_said_of_a_label_reaches_its_channel(
         "loss": loss, "rows": rows, **options,
     }  # fmt: skip
     alone = build_randomizer(name, **asked)
-    assert np.array_equal(built.channel.weights, alone.channel.weights)
-    assert np.array_equal(built.channel.outputs, alone.channel.outputs)
-    assert built.loss == alone.loss
+    assert np.array_equal(channel.weights, alone.channel.weights)
+    assert np.array_equal(channel.outputs, alone.channel.outputs)
     usual = {name: each for name, each in asked.items() if name not in ("loss", "explained")}
     other = build_randomizer(name, **usual).channel
     assert not (

@@ -12,14 +12,16 @@ import pytest
 from labelveil.common.arrays import Floats, Indices
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError
-from labelveil.common.exact.channel import exp_lower_bound
-from labelveil.common.guarantees import Unit
-from labelveil.common.randomizers import Randomizer, build_randomizer
+from labelveil.common.exact.channel import FiniteChannel, exp_lower_bound
+from labelveil.common.guarantees import PureDP, Unit
+from labelveil.common.randomizers import build_randomizer
 from labelveil.common.randomizers.base import LABEL_STREAM
-from labelveil.common.randomizers.cells import Cells, Group
+from labelveil.common.randomizers.cells import Cells, Codebook, Group
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message import division as dividing
 from labelveil.common.randomizers.message import questions as asking
+from labelveil.common.randomizers.message.codebooks import Codebooks
+from labelveil.common.randomizers.message.message import Message, Released
 from labelveil.common.randomizers.message.plan import plan_message
 from labelveil.common.randomizers.message.private_labels import (
     PrivateEvents,
@@ -27,7 +29,6 @@ from labelveil.common.randomizers.message.private_labels import (
     randomize_labels,
 )
 from labelveil.common.randomizers.message.questions import Question
-from labelveil.common.randomizers.message.steps import Message
 from labelveil.common.randomizers.message.strata import (
     MOST_STRATA,
     OTHERS,
@@ -72,9 +73,9 @@ def test_the_message_spends_what_its_integers_say_and_no_more(records: int) -> N
     counted = [*(prior for _, prior in message.histograms), *tables]
     paid = sum((2 * records / histogram.scale for histogram in counted), Fraction(0))
     worst = max(
-        PureEpsilon.of(randomizer.channel.weights)
-        for channels in message.by_stratum
-        for _, randomizer in channels
+        PureEpsilon.of(channel.weights)
+        for book in message.codebooks.books
+        for channel in book.channels
     )
     spent = message.guarantee
     assert spent.unit == (Unit.RECORD if records == 1 else Unit.USER)
@@ -99,18 +100,18 @@ def test_a_message_spends_what_the_worst_stratum_does() -> None:
     grid = Grid.from_edges([0.0, 1.0])
     groups = [Group((place,), Cells((grid,))) for place in range(2)]
 
-    def channel(epsilon: float) -> Randomizer:
+    def channel(epsilon: float) -> FiniteChannel:
         return build_randomizer(
             "randomized-response", labels=grid.points, prior=[1, 1], epsilon=epsilon
-        )
+        ).channel
 
     for budgets in ([(0.5, 0.5), (0.25, 1.0)], [(0.25, 1.0), (0.5, 0.5)], [(1.0, 0.25)]):
-        sent = tuple(tuple(zip(groups, map(channel, each), strict=True)) for each in budgets)
-        worst = channel(0.25).guarantee.compose(channel(1.0).guarantee)
+        books = [Codebook(("a", "b"), (*groups,), (*map(channel, each),)) for each in budgets]
+        worst = sum(PureDP.of_channel(channel(each)).exact_epsilon for each in (0.25, 1.0))
         for records in (1, 3):
-            message = Message(("a", "b"), ((groups[0], None), (groups[1], None)), sent, records)
+            message = Message((), Codebooks((*books,)), (), Released({}), records)
             spent = message.labels_guarantee
-            assert spent.exact_epsilon == records * worst.exact_epsilon
+            assert spent.exact_epsilon == records * worst
             assert spent.unit == (Unit.RECORD if records == 1 else Unit.USER)
             assert message.guarantee == spent
 
@@ -258,7 +259,7 @@ def test_labels_are_sent_alone_where_strata_have_no_room_for_more(
     plan = plan.by_stratum(VALUES, np.bincount(strata, minlength=3))
     monkeypatch.setattr(dividing, "MAX_WEIGHTS", 100)
     events = randomize(labels, plan, seeded_entropy(4), strata)
-    assert [len(each) for each in events.message.by_stratum] == [2, 2]
+    assert [len(book.channels) for book in events.message.codebooks.books] == [2, 2]
     assert 1.9 < events.guarantee.exact_epsilon <= 2
 
 
@@ -297,9 +298,9 @@ def test_several_labels_are_sent_by_channels_of_their_stratum(division: Division
     plan = plan_message(PAIR, 4000, 2.0, division=division)
     plan = plan.by_stratum(VALUES, np.bincount(strata, minlength=3))
     events = randomize(both, plan, seeded_entropy(4), strata)
-    assert len(events.message.by_stratum) == 2
+    assert len(events.message.codebooks.books) == 2
     assert events.guarantee.exact_epsilon <= 2
-    assert all(prior is not None for _, prior in events.message.priors)
+    assert not events.message.decodes
     for name in events.names:
         assert events[name].codes.max() < sum(
             book.for_label(name).channel.outputs.size for book in events.message.codebooks.books
@@ -318,8 +319,7 @@ def test_every_histogram_that_codes_tell_is_decoded_by_its_own_channel() -> None
     books = events.message.codebooks.books
     assert len(books) == 2
     for place, points in ((1, 3), (2, 2)):
-        _, told = events.message.priors[place]
-        assert told is not None
+        _, told = events.message.histograms[place]
         chances = books[0].channels[place].probabilities
         keep, lie = chances[0, 0], chances[0, 1]
         seen = np.zeros(points)
@@ -394,9 +394,9 @@ def test_epsilon_holds_whatever_is_asked(laws: Indices) -> None:
     answer = randomize_labels(labels, lower=0, upper=30, epsilon=1, question=question)
     message = answer.events.message
     assert message.guarantee.exact_epsilon <= 1
-    for channels in message.by_stratum:
-        ((_, randomizer),) = channels
-        assert PureEpsilon.of(randomizer.channel.weights) <= 1
+    for book in message.codebooks.books:
+        (channel,) = book.channels
+        assert PureEpsilon.of(channel.weights) <= 1
     assert not answer.events.message.released.tables
     assert message.guarantee.exact_epsilon > Fraction(99, 100)  # nothing is paid for a histogram
 

@@ -73,7 +73,7 @@ class Enumeration:
                     sum(abs(h - c) for h, c in zip(noisy, count, strict=True)) for count in counts
                 ]
                 prior = Fraction(distance[1] - distance[0]) / scale
-                here, there = (step.randomizer.channel for step in released)
+                here, there = (step.channel for step in released)
                 if here.outputs.tolist() != there.outputs.tolist():
                     return math.inf
                 label = max(
@@ -177,7 +177,7 @@ def test_a_users_records_scale_the_noise_and_the_label_budget() -> None:
     )
     assert steps.prior.scale == 10 / steps.epsilon_prior
     assert steps.prior.guarantee.unit == steps.labels_guarantee.unit == Unit.USER
-    assert steps.randomizer.channel.epsilon <= float(steps.epsilon_labels) / 5
+    assert steps.channel.epsilon <= float(steps.epsilon_labels) / 5
     assert steps.guarantee.exact_epsilon <= 2
     assert steps.guarantee.epsilon == pytest.approx(2.0, rel=1e-9)
 

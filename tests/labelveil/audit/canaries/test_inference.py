@@ -309,7 +309,7 @@ def test_a_run_is_joined_by_its_hashed_keys(tmp_path: Path) -> None:
     assert bare is not None
     assert np.isnan(bare.labels).all()
     assert (bare.features, bare.planted, bare.trained.all()) == (None, None, True)
-    assert choose_canaries(bare, world.release.manifest.codebook) is None
+    assert choose_canaries(bare, world.release.manifest.codebooks.only) is None
     for missing in ("predictions", "secret"):
         assert read_run(files.model_copy(update={missing: tmp_path / "no"}), 0, 9) is None
     for name, other, said in (

@@ -84,10 +84,10 @@ def test_noise_of_the_law_is_not(scale: Fraction) -> None:
 def answered(change: Callable[[np.ndarray], np.ndarray] = lambda noise: noise) -> list[Check]:
     """What is said of answers whose noise is changed, in units of 1/100 of its scale."""
     secrets = np.arange(2000) % 2
-    manifest: Any = SimpleNamespace(
-        names=["label"], marginal=lambda name: (np.array([0.0, 5, 10]), np.array([0.4, 0.2, 0.4]))
-    )
-    gain = PairedGain.of_prior(*manifest.marginal("label"), "squared")
+    released = np.array([0.0, 5, 10]), np.array([0.4, 0.2, 0.4])
+    message = SimpleNamespace(marginal=lambda name: released)
+    manifest: Any = SimpleNamespace(names=["label"], message=message)
+    gain = PairedGain.of_prior(*released, "squared")
     questions = [np.full(2000, place) for place in np.linspace(9.9, 9.9001, ANSWERS - 2)]
     scales = np.array([gain.span(q[:1]) * ANSWERS / EPSILON for q in questions])
     noise = np.array([int(laplace(Fraction(s), 1)[0]) for s in scales.tolist()])
@@ -261,9 +261,8 @@ def test_a_party_that_gives_no_answer_fails() -> None:
 
 
 def test_a_server_that_answers_no_question_ends_in_verdicts() -> None:
-    manifest: Any = SimpleNamespace(
-        names=["label"], marginal=lambda name: (np.array([0.0, 10]), np.array([0.5, 0.5]))
-    )
+    message = SimpleNamespace(marginal=lambda name: (np.array([0.0, 10]), np.array([0.5, 0.5])))
+    manifest: Any = SimpleNamespace(names=["label"], message=message)
     refused = [Refusal("UNAVAILABLE", "no")]
     session = Session(manifest, np.zeros(10), [np.zeros(10)], refused, refused, refused)
     assert {check.verdict for check in SESSIONS.checks(session)} == {Verdict.FAIL}

@@ -280,7 +280,7 @@ def with_noise(noise: Any, scales: Any, whole: bool = True) -> Session:
 @pytest.mark.parametrize("fraction", [0.0, 0.25, -0.25])
 def test_noise_is_what_is_left_of_answers(fraction: float) -> None:
     """A refusal has none, and sums are whole numbers."""
-    gain = PairedGain.of_prior(*MANIFEST.marginal("revenue"), "squared")
+    gain = PairedGain.of_prior(*MANIFEST.message.marginal("revenue"), "squared")
     labels, question = np.array([0.0, 4.0, 1.0]), np.array([1.5, 2.5, 0.5])
     true = int(gain.differences(question, labels).sum())
     answers = [(true + n + fraction) * gain.bound / RESOLUTION / 3 for n in (7, -2)]

@@ -400,7 +400,7 @@ def returned() -> Returned:
     rng = np.random.default_rng(1)
     places = rng.permutation(12_000)
     secrets = planted.secrets[places]
-    channel = manifest.codebook.laws(labels)
+    channel = manifest.codebooks.only.laws(labels)
     sent = (rng.random((12_000, 1)) >= channel.cumsum(axis=1)[secrets, :-1]).sum(axis=1)
     return Returned(planted, manifest, labels, secrets, sent, places, 0, 0, EPSILON)
 

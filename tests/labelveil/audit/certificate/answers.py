@@ -50,12 +50,12 @@ def answered(folder: Path, change: Change = lambda data: None) -> Path:
         "randomizers": [
             {
                 "labels": ["amount"],
-                "name": randomizer.name,
-                "details": {**randomizer.details, "options": {}},
-                "channel": randomizer.channel.to_json(),
-                "guarantee": PureDP.of_channel(randomizer.channel).to_json(),
+                "name": name,
+                "details": {**details, "options": {}},
+                "channel": channel.to_json(),
+                "guarantee": PureDP.of_channel(channel).to_json(),
             }
-            for ((_, randomizer),) in message.by_stratum
+            for _, channel, name, details in message.sent
         ],
     }
     data["privacy"] |= {"requested_epsilon": EPSILON, "records_per_unit": 1}

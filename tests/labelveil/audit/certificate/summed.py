@@ -81,13 +81,8 @@ def write_sums(
         "largest_weight": 0 if question.weights is None else question.largest_weight,
         "noise": "discrete-laplace",
         "widths": [
-            {
-                "half_width": each.half_width,
-                "squares": each.squares,
-                "groups": each.groups,
-                "scale": str(each.scale),
-            }
-            for each in noisy.widths
+            {"half_width": width, "squares": squares, "groups": groups, "scale": str(scale)}
+            for (width, squares, groups), scale in noisy.widths
         ],
         "guarantee": guarantee,
     }

@@ -541,7 +541,7 @@ def test_sums_are_counted_from_what_is_asked() -> None:
     numerators, denominator = found.scales
     # 8 steps of weight 3 for one group is 4 · 3 · 2; min(2h, steps) = 4 and 2
     assert [Fraction(int(n), denominator) for n in numerators] == [
-        Fraction(each.scale) for each in sorted(noisy.widths, key=lambda w: -w.half_width)
+        scale for _, scale in sorted(noisy.widths, reverse=True)
     ]
     subject = SumsSubject("group-sums", np.arange(5.0), 0.1)
     assert (subject.exact, subject.own) == (Fraction(1, 10), True)

@@ -101,7 +101,10 @@ OPTIONS = {
         "common.randomizers.two_point",
         "common.randomizers.unbiased",
     ),
-    "trees and linear models": (
+    "trees, ridges and linear models": (
+        "feature_party.model.random_features",
+        "feature_party.ridge",
+        "feature_party.training.kernel",
         "feature_party.model.trees",
         "feature_party.training.linear",
         "feature_party.training.quick",
@@ -173,7 +176,7 @@ BY_DEFAULT = frozenset(
         "submitted populations",
         "sums over groups",
         "tracing",
-        "trees and linear models",
+        "trees, ridges and linear models",
         "watch and drift",
     }
 )

@@ -144,9 +144,10 @@ class TrainingSection(Section):
     )
     learner: Annotated[str, Choice(("auto", *LEARNER_NAMES))] = setting(
         "auto",
-        "What learns: networks, boosted trees, or a regularised linear model. auto mixes them"
-        " by the privatized validation likelihood where `objective` and `head` are auto, takes"
-        " trees for objective = true (of few rows the better of both), and networks elsewhere.",
+        "What learns: networks, boosted trees, a ridge on random features (kernel), or a"
+        " regularised linear model. auto mixes them by the privatized validation likelihood where"
+        " `objective` and `head` are auto, takes trees for objective = true (of few rows the better"
+        " of trees and networks), and networks elsewhere.",
     )
     ensemble: Annotated[int, Field(ge=1, le=64)] | Auto = setting(
         "auto",

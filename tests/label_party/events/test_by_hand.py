@@ -386,7 +386,7 @@ def test_every_event_of_a_range_is_counted_once_where_its_codes_will_say(
 ) -> None:
     """In its stratum, too; labels between points go where they go when they are randomized."""
     monkeypatch.setattr(row_ranges, "_ROWS_AT_ONCE", at_once)
-    labels = np.column_stack([[0.0, 1, 2, 0.5, 3, 1.5, 2.25, 0], [9.0, 0] * 4])
+    labels = np.column_stack([[0.5, 1.5, 2, 0.5, 2.5, 1.5, 2.25, 0.5], [9.0, 0] * 4])
     of, grids = np.arange(8) % 3, (Grid(np.arange(4.0)), Grid(np.array([0.0, 9.0])))
     groups = tuple(Group((place,), Cells((grid,))) for place, grid in enumerate(grids))
     rows: Any = SimpleNamespace(

@@ -55,6 +55,20 @@ def test_a_column_of_several_roles_is_read_once_and_serves_all(tmp_path: Path, s
 
 
 TODAY, LATER = "2024-05-01", "2024-05-02"
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_row_without_a_date_is_of_no_day(tmp_path: Path, suffix: str) -> None:
+    source = tmp_path / f"orders.{suffix}"
+    table = pl.DataFrame({"order": ["a", "b", "c", "d"], "day": [TODAY, None, "soon", LATER]})
+    table.write_csv(source) if suffix == "csv" else table.write_parquet(source)
+    for day, key in ((TODAY, "a"), (LATER, "d")):
+        found, odd = Rows(source, "order", day=("day", day)).read()
+        assert found[KEY].to_list() == [key]
+        (line,) = odd
+        assert "no date" in str(line)
+
+
 SHADES, KINDS, TOWNS = ["pale", "dark"], ["a", "b", "c"], ["Bonn", "Kiel", "Ulm"]
 EVENTS = [
     # whose, of which day, kind and town in the population; day, label, shade, town of a row

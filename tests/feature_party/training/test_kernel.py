@@ -15,6 +15,7 @@ from labelveil.feature_party.config.sections import DataSection, TrainingSection
 from labelveil.feature_party.learning.derivatives import derivatives_of
 from labelveil.feature_party.learning.heads import log_axis
 from labelveil.feature_party.learning.objectives import LikelihoodObjective, build_objective
+from labelveil.feature_party.learning.several_releases import join_problems
 from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.model.encoding import Encoder
 from labelveil.feature_party.model.model import Model
@@ -121,27 +122,55 @@ def test_no_fold_has_a_part_in_scales_of_models_that_leave_it_out(fold: int, qui
     assert same == [number == mine for number in range(2)]
     slopes = zip(learned.of_waves, changed.of_waves, strict=True)
     assert [torch.equal(*pair) for pair in slopes].count(False) >= 2  # others learn from it
+    assert not torch.equal(*learned.phases)
+    unknown, *values = learned.frequencies[:, len(learned.inputs) :].abs().sum(dim=2).T
+    assert not unknown.any()
+    assert len(values) == 4
+    assert all(each.all() for each in values)
+
+
+@pytest.mark.parametrize("head", ["gaussian", "gamma"])
+def test_they_begin_near_what_a_ridge_says_that_has_not_seen_their_folds(
+    head: str, monkeypatch: pytest.MonkeyPatch, quickly: None
+) -> None:
+    """In units of the label, on whatever axis scales were learned."""
+    monkeypatch.setattr(kernel, "_PENALTIES", [(1.0, 0)])  # and there they stay
+    data, means = smooth(1200, 2)
+    rows, support, law = folded(data, 2)
+    table = derivatives_of(law)
+    assert table is not None
+    fit = KernelFit(rows, support, head).fit(law, table(), lambda record: None)
+    truth = means[data.training][fit.rows]
+    assert np.corrcoef(fit.predictions, truth)[0, 1] > 0.7
+    assert fit.predictions.mean() == pytest.approx(truth.mean(), abs=3)
 
 
 @pytest.mark.parametrize(("head", "logarithmic"), [("gamma", True), ("gaussian", False)])
 def test_scales_are_learned_on_the_axis_of_the_law(
     head: str, logarithmic: bool, monkeypatch: pytest.MonkeyPatch, quickly: None
 ) -> None:
-    rows, support, law = folded(smooth(300, 2)[0], 2)
-    seen, codes = list[Any](), kernel.CodeRows
+    """By each release's own channel, whatever share of the rows it has."""
+    data, _ = smooth(300, 2)
+    problem = join_problems([data.problem, data.problem], [200.0, 100.0])
+    codes = data.codes + data.problem.outputs.size * (np.arange(300) >= 200)
+    rows, support, law = folded(Prepared.of_table(data.table, codes, problem), 2)
+    seen, of_codes = list[Any](), kernel.CodeRows
 
     def noted(*given: Any) -> Any:
         seen.append(given)
-        return codes(*given)
+        return of_codes(*given)
 
     monkeypatch.setattr(kernel, "CodeRows", noted)
     table = derivatives_of(law)
     assert table is not None
     KernelFit(rows, support, head).fit(law, table(), lambda record: None)
     axis = log_axis(support.values, support.prior) if logarithmic else support.values
-    for _, _, points, channels, mean in seen:
+    own = Support.from_problem(data.problem).likelihood
+    for _, of, points, channels, mean in seen:
+        assert of.max() >= own.shape[1]
         np.testing.assert_array_equal(points, axis)
-        np.testing.assert_array_equal(np.hstack(channels), support.likelihood)
+        for channel in channels:
+            np.testing.assert_allclose(channel, own, rtol=1e-3, atol=1e-5)
         assert mean == pytest.approx(support.prior @ axis)
 
 

@@ -83,11 +83,12 @@ class RandomFeatures(Learned):
 
     def waves(self, group: int, columns: Tensor, values: Tensor) -> Tensor:
         """(B, D) waves of a group, of (B, q) numeric columns and (B, C) vocabulary indices."""
-        frequencies = self.frequencies[group]
-        angles = columns @ frequencies[: len(self.shape.inputs)] + self.phases[group]
+        # far out a wave has many turns behind it, of which single precision loses the last
+        frequencies = self.frequencies[group].double()
+        angles = columns.double() @ frequencies[: len(self.shape.inputs)] + self.phases[group]
         if self.shape.cardinalities:
             angles = angles + nn.functional.embedding(values + self.starts, frequencies).sum(dim=1)
-        return torch.cos(angles)
+        return torch.cos(angles).to(columns.dtype)
 
 
 def _kept(*shape: int) -> nn.Parameter:

@@ -30,6 +30,7 @@ from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.model.encoding import Encoder
 from labelveil.feature_party.model.model import Expert, Model
 from labelveil.feature_party.model.network import Ensemble, NetworkShape
+from labelveil.feature_party.model.random_features import RandomFeatures, RandomFeaturesShape
 from labelveil.feature_party.model.reach import Reach
 from labelveil.feature_party.model.several_labels import LabelModels
 from labelveil.feature_party.schema import MISSING, Stated
@@ -82,12 +83,23 @@ def untrained(
         with torch.no_grad():
             network.weights[-1].mul_(6)
             network.embeddings.mul_(6)
-        built.append(Expert(objective, network, 1 / len(experts)))
+        ridge = ridge_on_waves(encoder, objective.outputs, seed)
+        built.append(Expert(objective, ridge if seed % 2 else network, 1 / len(experts)))
     factors = reach = None
     if len(experts) > 1:
         factors = np.exp(0.5 * np.sin(np.arange(support.size)))
         reach = Reach(support, 3.0, np.array([0.0, 12.0]), np.array([0.2, 1.0]))
     return Model(encoder, problem, support, built, model_facts(), shrinkage, factors, reach)
+
+
+def ridge_on_waves(encoder: Encoder, outputs: int, seed: int) -> RandomFeatures:
+    """With random weights."""
+    sizes = encoder.plain_inputs, encoder.cardinalities
+    ridge = RandomFeatures(RandomFeaturesShape(*sizes, waves=9, outputs=outputs, groups=(2, 1)))
+    draw = torch.Generator().manual_seed(seed)
+    for weights in ridge.parameters():
+        weights.data = 0.05 * torch.randn(weights.shape, generator=draw)
+    return ridge
 
 
 def unusual(table: pl.DataFrame) -> pl.DataFrame:

@@ -77,14 +77,15 @@ class QuickLearners:
         ones."""
         if self.learner == "kernel":
             return [self._fit(law, "kernel") for law in likeliest]
-        if not (linear and likeliest) or columns(self.rows) > MOST_COLUMNS:
+        heads = [law.head for law in likeliest[:1]]
+        rival = next((each.fit.losses for each in linear if each.candidate.head in heads), None)
+        if rival is None or columns(self.rows) > MOST_COLUMNS:
             return []
         objective, table = self._objective(law := likeliest[0]), self._table(law)
         if not isinstance(objective, LikelihoodObjective) or table is None:
             return []
         first = self._waves(law).first_losses(objective, table(), lambda record: None)
-        (beaten,) = (each.fit.losses for each in linear if each.candidate.head == law.head)
-        if first.mean() >= beaten[: first.size].mean():
+        if first.mean() >= rival[: first.size].mean():
             return []
         return [self._fit(law, "kernel") for law in likeliest]
 

@@ -123,7 +123,9 @@ def looks(
         tried.clear()
         reported: list[Any] = []
         given: Any = {"quiet": True, "stop": None, "confirm": lambda x: None, **named}
-        done, refused = watch._look(party.config(), reported.append, before or {}, **given)
+        config = party.config()
+        store = Store(config.store.directory)
+        done, refused = watch._look(config, store, reported.append, before or {}, **given)
         return done, refused, [*tried], reported
 
     return look

@@ -11,7 +11,7 @@ come from the folds of the other half, so that there are two sets of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
@@ -39,8 +39,8 @@ MOST_COLUMNS = 64
 """With more, values of categories included, scales take longer than all else, and of census with
 446 they gained nothing."""
 WAVES = 300
-_ROWS = 4_000
-"""By which scales are learned, each time."""
+_ROWS, _ROWS_TRIED = 4_000, 1_500
+"""By which scales are learned, each time, and at a first trial."""
 _STEPS = 30, 10
 _ALONG = 0.5
 """Share of the columns that a wave runs along."""
@@ -76,13 +76,13 @@ class _Group:
 
     @classmethod
     def learned(
-        cls, rows: FoldedRows, mine: Indices, support: Support, head: str, seed: int
+        cls, rows: FoldedRows, mine: Indices, support: Support, head: str, seed: int, most: int
     ) -> Self:
-        """Learn scales from some of the (r,) rows that are ``mine``, on the axis of a ``head``."""
+        """Learn scales from ``most`` of the (r,) rows that are ``mine``, on a ``head``'s axis."""
         encoder, inputs = rows.encoder, rows.encoder.plain_inputs
         # a number's pieces are left out: a wave bends by itself
         every = [*inputs, *(at for some in values_of(encoder) for at in some)]
-        some = np.sort(np.random.default_rng(seed).permutation(mine)[:_ROWS])
+        some = np.sort(np.random.default_rng(seed).permutation(mine)[:most])
         part = Encoded(rows.inputs.numeric[some], rows.inputs.categories[some])
         axis = _axis(support, head)
         mean, legs = float(support.prior @ axis), enumerate(support.shares)
@@ -143,7 +143,6 @@ class KernelFit:
         self.rows, self.support, self.head = rows, support, head
         self._halves = np.array_split(np.arange(len(rows.folds)), min(2, len(rows.folds)))
         self._groups = list[_Group]()
-        self._found: dict[str, list[_Found]] = {}
 
     def first_losses(
         self,
@@ -152,10 +151,11 @@ class KernelFit:
         on_epoch: Callable[[EpochRecord], None],
     ) -> Floats:
         """(u,) losses of the first of all rows out of fold: those of models of half of the folds,
-        which teach whether others are worth while."""
-        (best, history, outputs), *_ = self._of_groups(1, objective, table, on_epoch)
-        first = self._groups[0].rows
-        return first.fit(objective, self._model([best], objective.outputs), history, outputs).losses
+        whose scales are learned by fewer rows. They tell whether others are worth while."""
+        group = self._group(0, _ROWS_TRIED)
+        best, history, outputs = group.fit(objective, table, on_epoch)
+        learned = self._model([group], [best], objective.outputs)
+        return group.rows.fit(objective, learned, history, outputs).losses
 
     def fit(
         self,
@@ -164,38 +164,30 @@ class KernelFit:
         on_epoch: Callable[[EpochRecord], None],
     ) -> Fit:
         """Fit linear models for a law, which has a table; one leaves each fold out."""
-        found = self._of_groups(len(self._halves), objective, table, on_epoch)
+        if not self._groups:
+            self._groups = [self._group(number, _ROWS) for number in range(len(self._halves))]
+        found = [group.fit(objective, table, on_epoch) for group in self._groups]
         outputs = [each for _, _, of_group in found for each in of_group]
-        learned = self._model([best for best, _, _ in found], objective.outputs)
+        learned = self._model(self._groups, [best for best, _, _ in found], objective.outputs)
         return self.rows.fit(objective, learned, found[-1][1], outputs)
 
-    def _of_groups(
-        self,
-        count: int,
-        objective: LikelihoodObjective,
-        table: Derivatives,
-        on_epoch: Callable[[EpochRecord], None],
-    ) -> list[_Found]:
-        """What the first groups of folds find for a law, which are made if need be."""
-        rows, found = self.rows, self._found.setdefault(objective.head, [])
-        for number in range(len(self._groups), count):
-            half = self._halves[number]
-            mine = np.flatnonzero(~np.isin(rows.fold_of, half))
-            of_half, seed = replace(rows, folds=rows.folds[half]), 2 * rows.seed + number
-            self._groups.append(_Group.learned(of_half, mine, self.support, self.head, seed))
-        for group in self._groups[len(found) : count]:
-            found.append(group.fit(objective, table, on_epoch))
-        return found
+    def _group(self, number: int, most: int) -> _Group:
+        """Models that leave one half of the folds out, whose waves rows of the others teach."""
+        rows, half = self.rows, self._halves[number]
+        mine = np.flatnonzero(~np.isin(rows.fold_of, half))
+        of_half, seed = replace(rows, folds=rows.folds[half]), 2 * rows.seed + number
+        return _Group.learned(of_half, mine, self.support, self.head, seed, most)
 
-    def _model(self, coefficients: list[Coefficients], outputs: int) -> RandomFeatures:
+    def _model(
+        self, groups: Sequence[_Group], coefficients: list[Coefficients], outputs: int
+    ) -> RandomFeatures:
         """What predicts, of each member's slopes in its design's columns, and its bias."""
         sizes, inputs = self.rows.encoder.cardinalities, self.rows.encoder.plain_inputs
         members = tuple(map(len, coefficients))
         learned = RandomFeatures(RandomFeaturesShape(inputs, sizes, WAVES, outputs, members))
         column, width, at = np.repeat(np.arange(len(sizes)), sizes), len(inputs), 0
         single = partial(torch.as_tensor, dtype=torch.float32)
-        for number, own in enumerate(coefficients):
-            group = self._groups[number]
+        for number, (group, own) in enumerate(zip(groups, coefficients, strict=True)):
             learned.phases.data[number] = group.waves.phases[0]
             learned.frequencies.data[number] = group.waves.frequencies[0]
             for (slopes, bias), encoding in zip(own, group.rows.encodings, strict=True):

@@ -415,6 +415,8 @@ def _expert(
     there = sum(weights.numel() for weights in state.values())
     if shape.weights != there or shape.cardinalities != encoder.cardinalities:
         raise ValueError(f"{there:,} weights for a shape of {shape.weights:,}")
+    if not isinstance(shape, NetworkShape) and shape.inputs != encoder.plain_inputs:
+        raise ValueError(f"{len(shape.inputs):,} inputs that are not the encoder's")
     if isinstance(shape, TreesShape):
         learned = Trees(shape)
     elif isinstance(shape, RandomFeaturesShape):

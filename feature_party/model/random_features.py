@@ -65,7 +65,9 @@ class RandomFeatures(Learned):
         self.register_buffer("starts", starts, False)
 
     def check(self) -> None:
-        """Raise ``ValueError`` for a number that is none."""
+        """Raise ``ValueError`` for a number that is none, or a group of no member."""
+        if min(self.shape.groups, default=0) < 1:
+            raise ValueError(f"groups of {self.shape.groups} members")
         if not all(weights.isfinite().all() for weights in self.parameters()):
             raise ValueError("a weight is no finite number")
 

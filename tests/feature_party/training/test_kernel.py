@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import polars as pl
 import pytest
 import torch
 
+from labelveil.common.errors import DataError
 from labelveil.feature_party.config.sections import DataSection, TrainingSection
 from labelveil.feature_party.learning.derivatives import derivatives_of
 from labelveil.feature_party.learning.heads import log_axis
@@ -77,6 +79,19 @@ def test_it_is_tried_where_it_is_ahead_of_a_linear_model(
     losses = KernelFit.first_losses
     monkeypatch.setattr(KernelFit, "first_losses", lambda *given: losses(*given) + 0.3)
     assert not tried(data)
+
+
+@pytest.mark.parametrize("changed", [{"inputs": [0, 9]}, {"groups": [3, -1]}])
+def test_a_saved_model_of_other_inputs_or_groups_is_damaged(
+    changed: dict[str, Any], tmp_path: Path, quickly: None
+) -> None:
+    fitted(smooth(300, 2)[0], learner="kernel", head="gaussian", ensemble=2).save(tmp_path)
+    path = tmp_path / "model.json"
+    said = json.loads(path.read_text())
+    said["experts"][0]["shape"] |= changed
+    path.write_text(json.dumps(said))
+    with pytest.raises(DataError, match="is damaged"):
+        Model.load(tmp_path)
 
 
 def folded(data: Prepared, ensemble: int) -> tuple[FoldedRows, Support, LikelihoodObjective]:

@@ -228,7 +228,7 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ): "every exponent gives a bound, of which the least is taken",
     (
         "label_party/release/message.py",
-        "if counted: → if message:",
+        "if message.decodes: → if True:",
     ): "codes are counted that nobody looks at",
     (
         "label_party/server/listener.py",

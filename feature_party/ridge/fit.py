@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import scipy
@@ -27,6 +28,7 @@ import torch
 from labelveil.common.arrays import Floats, Indices
 from labelveil.feature_party.learning.optimizers import Optimizer
 from labelveil.feature_party.ridge.codes import CodeRows
+from labelveil.feature_party.ridge.evidence import Posterior, Seen, falling
 from labelveil.feature_party.ridge.law import SumRows, as_normal
 from labelveil.feature_party.ridge.ridge import (
     IN_CACHE,
@@ -52,8 +54,6 @@ many tell scales as well. Coefficients take all."""
 _CODES = 10_000
 """Codes by which scales are learned; coefficients take all."""
 _ROWS_AT_ONCE = 1 << 16
-_SUMS_AT_ONCE = 1 << 10
-"""Of larger arrays the allocator gives the memory back to the system each time."""
 _SPREAD = 1.0
 """Deviation, before anything is known, of each logarithm that is learned."""
 _DIRECTIONS = 20
@@ -266,7 +266,7 @@ class RidgeFit:
                     groups, weights, count = self._weighed(picked)
                     sums = torch.zeros(count, features.shape[1])
                     sums.index_add_(0, groups, features * weights[:, None])
-                    tried[quarter] = self._evidence(sums, coded)[0]
+                    tried[quarter] = self._posterior(sums, coded).evidence
             return tried[quarter]
 
         best = round(4 * math.log2(self.deviation / _DEVIATION))
@@ -368,60 +368,27 @@ class RidgeFit:
         """Codes and the (n, 1 + F + D) features of their events."""
         return [(codes, self._summed(part)) for codes, part in parts]
 
-    def _whitened(
+    def _seen(
         self,
         sums: torch.Tensor,
         coded: Sequence[tuple[torch.Tensor, torch.Tensor]],
-        kind: torch.dtype = torch.float64,
-    ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-        """Sums of features and features of codes, of coefficients and targets whose deviation is 1.
+        of_codes: torch.dtype = torch.float64,
+    ) -> Iterator[Seen]:
+        """What (G, 1 + F + D) sums of features tell, and (n, 1 + F + D) features of codes."""
+        sizes = self._sizes
+        yield from Seen.parts(sums, sizes, self.targets, self.variance)
+        for part, rows in coded:
+            told = self.seen[part], self.seen_variance[part]
+            yield from Seen.parts(rows, sizes, *told, of_codes)
 
-        Part by part, each with its targets, and the deviations that both were divided by.
-        """
-        seen = [(sums, self.targets, self.variance)]
-        seen += [(rows, self.seen[part], self.seen_variance[part]) for part, rows in coded]
-        sizes = self._sizes.to(kind)
-        for features, targets, variance in seen:
-            deviations = variance.sqrt()
-            whitened = (targets / deviations).to(kind)
-            whole = (features, whitened, deviations)
-            parts = (torch.split(each, _SUMS_AT_ONCE) for each in whole)
-            for rows, wanted, by in zip(*parts, strict=True):
-                yield rows * sizes / by[:, None].to(kind), wanted, by
-
-    def _evidence(
+    def _posterior(
         self, sums: torch.Tensor, coded: Sequence[tuple[torch.Tensor, torch.Tensor]]
-    ) -> tuple[float, torch.Tensor, torch.Tensor]:
-        """Log of the marginal likelihood of sums, with (G, 1 + F + D) of features, and of codes.
-
-        What was expected of what is learned is in it. Also a factor of the precision of the
-        coefficients, (1 + F + D, …), in units of :attr:`_sizes`, and their mean.
-        """
-        width = sums.shape[1]
-        inner = torch.eye(width, dtype=torch.float64)
-        pulled = torch.zeros(width, 1, dtype=torch.float64)
-        fit, sizes = 0.0, 0.0
-        for matrix, targets, deviations in self._whitened(sums, coded):
-            rows = matrix.numpy()
-            inner += torch.as_tensor(rows.T @ rows)  # half the work of torch's: it is symmetric
-            pulled.addmm_(matrix.T, targets[:, None])
-            fit += float(targets.square().sum())
-            sizes += float(torch.log(deviations).sum())
+    ) -> Posterior:
+        """Of coefficients in units of :attr:`_sizes`; what was expected of scales and of the
+        deviation is in the evidence."""
+        found = Posterior.of(self._seen(sums, coded), sums.shape[1])
         likelier = self.sums_likelier + sum(float(self.likelier[part].sum()) for part, _ in coded)
-        factor = torch.linalg.cholesky(inner)
-        mean = torch.cholesky_solve(pulled, factor)
-        log_det = 2 * (float(torch.log(torch.diagonal(factor)).sum()) + sizes)
-        evidence = likelier - 0.5 * (fit - float((pulled * mean).sum()) + log_det)
-        return evidence - float(self._unlikely()), factor, mean
-
-    def _off(self, sums: torch.Tensor, factor: torch.Tensor, mean: torch.Tensor) -> Floats:
-        """(G,) how far sums are off, and what is not known of that; arguments as above."""
-        found, single = [], factor.float()
-        for matrix, targets, deviations in self._whitened(sums, []):
-            unsure = torch.linalg.solve_triangular(single, matrix.float().T, upper=False)
-            off = (targets - (matrix @ mean)[:, 0]).square() + unsure.square().sum(dim=0)
-            found.append((deviations * off.sqrt()).numpy())
-        return np.concatenate(found)
+        return replace(found, evidence=likelier + found.evidence - float(self._unlikely()))
 
     def _unlikely(self) -> torch.Tensor:
         """Log of how much less likely than expected what is learned was beforehand."""
@@ -432,32 +399,8 @@ class RidgeFit:
     def _falling(
         self, sums: torch.Tensor, coded: Sequence[tuple[torch.Tensor, torch.Tensor]]
     ) -> torch.Tensor:
-        """What falls as the evidence rises: its slope in what is learned is minus the evidence's.
-
-        With M of all rows, of deviation 1, and b and r the mean of coefficients and what it leaves
-        of targets, the evidence's slope in M is ``r bᵀ - M (1 + MᵀM)⁻¹``. Of few rows that product
-        is ``(1 + MMᵀ)⁻¹ M``, and r is ``(1 + MMᵀ)⁻¹`` times the targets.
-        """
-        falling = self._unlikely()
-        if not coded and len(sums) < sums.shape[1] and len(sums) <= _SUMS_AT_ONCE:
-            (matrix, targets, _), *_ = self._whitened(sums, coded)
-            with torch.no_grad():
-                outer = torch.eye(len(sums), dtype=torch.float64).addmm_(matrix, matrix.T)
-                factor = torch.linalg.cholesky(outer)
-                left = torch.cholesky_solve(targets[:, None], factor)
-                slope = torch.cholesky_solve(matrix, factor) - left * (left.T @ matrix)
-            return falling + (matrix * slope).sum()
-        with torch.no_grad():
-            _, factor, mean = self._evidence(sums, coded)
-            covariance, mean = torch.cholesky_inverse(factor).float(), mean.float()
-        # single precision is enough of a slope, which says where to step
-        for matrix, targets, _ in self._whitened(sums, coded, torch.float32):
-            with torch.no_grad():
-                left = targets[:, None] - matrix @ mean
-                told = matrix.detach().numpy() @ covariance.numpy()  # faster than torch's
-                slope = torch.as_tensor(told) - left * mean.T
-            falling = falling + (matrix * slope).sum()
-        return falling
+        """Loss whose slope in what is learned is minus the evidence's."""
+        return self._unlikely() + falling([*self._seen(sums, coded, torch.float32)])
 
     def _summed(self, part: SummedRows) -> torch.Tensor:
         """(count, 1 + F + D) sums of features of some rows by group, times their weights."""
@@ -493,13 +436,13 @@ class RidgeFit:
             sums = self._summed_all()
             coded = self._of_codes(self._parts_of_codes(self.all_codes))
             for _ in range(_WEIGHINGS if around else 0):
-                _, factor, mean = self._evidence(sums, coded)
                 if self.far is None:
                     self.far = np.full(self.all_sums.sums.size, np.nan)
-                self.far[self._own] = self._off(sums, factor, mean)
+                of_sums = self._seen(sums, [])
+                self.far[self._own] = self._posterior(sums, coded).misses(of_sums)
                 self._weigh()
-            evidence, factor, mean = self._evidence(sums, coded)
-            coefficients = self._sizes * mean[:, 0]
+            known = self._posterior(sums, coded)
+            factor, coefficients = known.factor, self._sizes * known.mean[:, 0]
             features = features_of_rows(
                 sample, self.log_scales.exp(), self.frequencies, self.phases, self.logs[1].exp()
             )
@@ -511,7 +454,7 @@ class RidgeFit:
             unknown = torch.linalg.solve_triangular(factor.T, axes, upper=True)
             unknown = unknown * self._sizes[:, None] * self.range
             # the mean of this and of one constant, by how likely the sums are under each
-            share = float(scipy.special.expit(evidence - constant))
+            share = float(scipy.special.expit(known.evidence - constant))
             average = float(features.double().mean(dim=0) @ coefficients)
             coefficients = share * coefficients
             coefficients[0] += (1 - share) * average
@@ -523,6 +466,6 @@ class RidgeFit:
             coefficients=coefficients * self.range,
             deviation=self.deviation * self.range,
             doubt=float(spread.square().sum(dim=0).mean().sqrt()) * self.range,
-            gain=evidence - constant,
+            gain=known.evidence - constant,
             unknown=unknown,
         )

@@ -32,7 +32,7 @@ PIECES = {
     "ridge.ridge.IN_CACHE": 197,
     "ridge.fit.IN_CACHE": 197,
     "ridge.fit._ROWS_AT_ONCE": 197,
-    "ridge.fit._SUMS_AT_ONCE": 97,
+    "ridge.evidence._ROWS_AT_ONCE": 97,
     "ridge.wave_sums.IN_CACHE": 197,
     "join.on_disk._ROWS_AT_ONCE": 97,
     "learning.derivatives._BLOCK": 197,

@@ -237,7 +237,7 @@ def test_scales_follow_the_slope_of_the_evidence() -> None:
 
     def evidence() -> float:
         with torch.no_grad():
-            return fit._evidence(fit._summed(part), fit._of_codes(coded))[0]
+            return fit._posterior(fit._summed(part), fit._of_codes(coded)).evidence
 
     fit._falling(fit._summed(part), fit._of_codes(coded)).backward()  # type: ignore[no-untyped-call]
     for learned in (fit.log_scales, fit.logs):

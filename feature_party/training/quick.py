@@ -35,7 +35,7 @@ class QuickLearners:
 
     ``learner`` is one of ``linear``, ``kernel`` and ``trees``, or ``auto`` for all; what is asked
     for says why it cannot serve. ``objective`` finds a candidate's law. What only ``asks`` has
-    small trees alone. Of true labels trees alone learn.
+    small trees and no ridges. Of true labels trees alone learn.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class QuickLearners:
 
     def kernel(self, likeliest: Sequence[Candidate], linear: Sequence[Trained]) -> list[Trained]:
         """Ridges on random features, for the likeliest laws; unasked only where rows and columns
-        are few, and codes are likelier under half of the models of the first law than under linear
-        ones."""
+        are few, codes are likelier under half of the models of the first law than under linear
+        ones, and more than a question hangs on it: to ask by them teaches no more."""
         if self.learner == "kernel":
             return [self._fit(law, "kernel") for law in likeliest]
         heads = [law.head for law in likeliest[:1]]
         rival = next((each.fit.losses for each in linear if each.candidate.head in heads), None)
-        if rival is None or columns(self.rows) > MOST_COLUMNS:
+        if rival is None or self.asks or columns(self.rows) > MOST_COLUMNS:
             return []
         objective, table = self._objective(law := likeliest[0]), self._table(law)
         if not isinstance(objective, LikelihoodObjective) or table is None:

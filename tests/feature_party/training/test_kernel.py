@@ -27,6 +27,7 @@ from labelveil.feature_party.training.events import TrainingSetup
 from labelveil.feature_party.training.folds import FoldedRows
 from labelveil.feature_party.training.in_memory import Prepared
 from labelveil.feature_party.training.kernel import KernelFit
+from labelveil.feature_party.training.run import train
 from labelveil.feature_party.training.settings import resolve_settings
 from tests.feature_party.training.learners import events, fitted, unexplained
 
@@ -64,12 +65,15 @@ def test_a_wave_along_two_columns_is_learned_from_few_codes(tmp_path: Path) -> N
 def test_it_is_tried_where_it_is_ahead_of_a_linear_model(
     monkeypatch: pytest.MonkeyPatch, quickly: None
 ) -> None:
-    def tried(data: Prepared) -> bool:
-        heads = fitted(data, ensemble=2, epochs=1).facts.heads
+    def tried(data: Prepared, *, asks: bool = False, **settings: str) -> bool:
+        section = TrainingSection(ensemble=2, epochs=1, **settings)  # type: ignore[arg-type]
+        heads = train(data, TrainingSetup(section, DataSection(), asks=asks)).facts.heads
         return any(name.startswith("kernel") for name in heads)
 
     data, _ = smooth(1500, 3)
     assert tried(data)
+    assert not tried(data, asks=True)
+    assert tried(data, asks=True, learner="kernel", head="gaussian")
     for name, least in ({(quick, "MOST_COLUMNS"): 7, (quick, "MOST_LINEAR"): 1200}).items():
         with monkeypatch.context() as patched:
             patched.setattr(*name, least)

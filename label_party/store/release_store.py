@@ -47,6 +47,7 @@ RELEASES = "releases"
 POPULATIONS = "populations"
 COVERED = "covered"
 SCRATCH = "scratch"
+RESTORING = ".restoring"
 OUTCOMES = "outcomes"
 OUTCOME_FILE = "outcome.bin"
 CHARGE_FILE = "charge.json"
@@ -68,6 +69,7 @@ class Store:
         self.scratch = directory / SCRATCH  # what is being worked on
         self.covered = directory / COVERED  # fingerprints of events that have paid
         self.populations = directory / POPULATIONS  # what the features party submitted
+        self.restoring = directory / RESTORING  # there until a backup is restored
 
     def create(self) -> None:
         """Make the directories, for their owner alone; harmless if they exist."""
@@ -133,6 +135,12 @@ class Store:
                 " that it paid for are there: nobody can say what was spent; restore it with"
                 " label-party restore BACKUP, or, if there is no backup, from what is there, with"
                 " label-party restore"
+            )
+        elif self.restoring.exists() and not self.has_ledger():
+            raise StoreError(
+                f"a restore of {self.directory} was begun and has not ended: a ledger that began"
+                " now would count nothing of what its backup knows; run label-party restore again,"
+                f" or, if nothing is to be restored, remove {self.restoring}"
             )
 
     def building(self) -> AbstractContextManager[None]:

@@ -23,7 +23,7 @@ import re
 import shutil
 import tarfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,6 @@ from labelveil.label_party.store.release_store import (
     Store,
 )
 
-_RESTORING = ".restoring"
 _TABLES = ("damaged", "files")
 """What :data:`DIGESTS_FILE` says."""
 
@@ -208,15 +207,26 @@ def _unreadable(store: Store, ledger: Ledger, entry: Purchase) -> bool:
 
 @contextmanager
 def _extracted(store: Store, path: Path | None) -> Iterator[_Extracted]:
-    """Unpack into the store's own file system, and leave out what is damaged."""
-    folder = store.directory / _RESTORING
-    with translating_errors(folder):
-        shutil.rmtree(folder, ignore_errors=True)  # of a restore that died
+    """Unpack into the store's own file system, and leave out what is damaged.
+
+    The folder is there, if only empty, until all is restored: no ledger begins beside it.
+    """
+    folder = store.restoring
+
+    def empty() -> None:
+        shutil.rmtree(folder, ignore_errors=True)  # of a restore that died, too
         folder.mkdir(mode=0o700)
+        sync(store.directory)
+
+    with translating_errors(folder):
+        empty()
     try:
         yield _Extracted(Store(folder)) if path is None else _extract(path, folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    except BaseException:
+        with suppress(OSError):
+            empty()
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _extract(path: Path, folder: Path) -> _Extracted:

@@ -53,11 +53,6 @@ class Seen:
         ):
             yield cls(rows * sizes / by[:, None].to(kind), wanted, by)
 
-    @property
-    def detached(self) -> Seen:
-        """The same without what torch follows."""
-        return Seen(self.matrix.detach(), self.targets, self.deviations)
-
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
@@ -68,13 +63,14 @@ class Posterior:
     mean: torch.Tensor  # (w, 1)
 
     @classmethod
+    @torch.no_grad()
     def of(cls, seen: Iterable[Seen], width: int) -> Self:
-        """That of ``width`` coefficients."""
+        """That of ``width`` coefficients; torch does not follow it."""
         inner = torch.eye(width, dtype=torch.float64)
         pulled = torch.zeros(width, 1, dtype=torch.float64)
         fit, sizes = 0.0, 0.0
         for part in seen:
-            rows = part.matrix.numpy()
+            rows = part.matrix.detach().numpy()
             inner += torch.as_tensor(rows.T @ rows)  # half the work of torch's: it is symmetric
             pulled += part.matrix.T @ part.targets[:, None]
             fit += float(part.targets.square().sum())
@@ -113,7 +109,7 @@ def falling(seen: Sequence[Seen]) -> torch.Tensor:
             slope = torch.cholesky_solve(first.matrix, factor)
             slope -= left * (left.T @ first.matrix)
         return (first.matrix * slope).sum()
-    known = Posterior.of((part.detached for part in seen), width)
+    known = Posterior.of(seen, width)
     covariance, mean = torch.cholesky_inverse(known.factor).float().numpy(), known.mean.float()
     found = torch.zeros(())
     for part in seen:

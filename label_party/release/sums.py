@@ -19,12 +19,11 @@ from labelveil.common.mechanisms.group_sums import NoisySums
 from labelveil.common.randomizers.base import ROUNDING_STREAM
 from labelveil.common.release.blocks import SUM_BYTES, block_ranges, encode_sums
 from labelveil.common.release.limits import block_rows_for
-from labelveil.common.release.manifest import block_digest, content_digest
+from labelveil.common.release.manifest import Manifest, block_digest, content_digest
 from labelveil.common.release.sections import ContentSection, SumsSection
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events.steps import Events
 from labelveil.label_party.release.message import (
-    Built,
     Progress,
     checked,
     manifest_of,
@@ -40,7 +39,7 @@ def build_sums(
     entropy: Entropy,
     writer: ReleaseWriter,
     progress: Progress = lambda rows: None,
-) -> Built:
+) -> Manifest:
     """Sum labels, put noise on the sums, and describe how.
 
     Parameters and errors as of :func:`labelveil.label_party.release.message.build`; ``noisy`` is

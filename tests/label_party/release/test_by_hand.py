@@ -502,7 +502,7 @@ def test_what_would_spend_more_than_asked_is_not_released(party: Party) -> None:
     assert (stated.requested_epsilon, stated.records_per_unit, stated.division) == (0.5, 1, "auto")
     assert stated.total["epsilon"] == "1/2"
     built = checked(manifest, party.config(privacy__epsilon=0.5))
-    assert built.manifest_bytes == path.read_bytes()
+    assert built.to_bytes() == path.read_bytes()
     with pytest.raises(PrivacyError, match=r"would spend ε = 0\.5 .*, more than ε = 0\.25"):
         checked(manifest, party.config(privacy__epsilon=0.25))
     broken = manifest.model_copy(update={"data_set": "../x"})

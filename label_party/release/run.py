@@ -27,13 +27,11 @@ from labelveil.label_party.events.intention import Confirm, Intention, go_on
 from labelveil.label_party.events.open import open_events
 from labelveil.label_party.events.steps import Events
 from labelveil.label_party.events.tally import Tally
-from labelveil.label_party.release.answer import questioned_message, questioned_sums
-from labelveil.label_party.release.drift import InForce
+from labelveil.label_party.release.answer import build_sums, questioned_message, questioned_sums
 from labelveil.label_party.release.message import build, count_labels
-from labelveil.label_party.release.prior_in_force import prior_in_force
+from labelveil.label_party.release.prior_in_force import InForce, prior_in_force
 from labelveil.label_party.release.public_prior import public_prior, with_prior
 from labelveil.label_party.release.strata import plan_events, stratum_column
-from labelveil.label_party.release.sums import build_sums
 from labelveil.label_party.store.disk import translating_errors
 from labelveil.label_party.store.entries import LABELS
 from labelveil.label_party.store.ledger import Ledger
@@ -73,7 +71,7 @@ def run_release(
     """Build the release of the configured data set and epoch, exactly once.
 
     ``confirm`` is called once the events are read, unless the release exists. ``keeps_prior`` is
-    whether a prior in force is kept (:mod:`labelveil.label_party.release.drift`), as by a
+    whether a prior in force is kept (:mod:`labelveil.label_party.release.prior_in_force`), as by a
     watch; by default every release pays for its own. ``LabelveilError`` for any refusal; then
     nothing was spent and nothing can be fetched; ``ReadElsewhere`` if it was released already, and
     this version cannot read it.

@@ -35,10 +35,10 @@ from labelveil.label_party.events.epoch import rows_of_values, values_of
 from labelveil.label_party.events.intention import DryRunEnded
 from labelveil.label_party.release import plan as planning
 from labelveil.label_party.release import watch
-from labelveil.label_party.release.drift import PaidSession
-from labelveil.label_party.release.drift import test_epsilon as epsilon_of_test
 from labelveil.label_party.release.message import checked, stated_labels
 from labelveil.label_party.release.plan import make_plan, planned_rows, too_few_events
+from labelveil.label_party.release.prior_in_force import PaidSession
+from labelveil.label_party.release.prior_in_force import test_epsilon as epsilon_of_test
 from labelveil.label_party.release.prior_knowledge import (
     KnownLabels,
     PriorKnowledge,

@@ -14,7 +14,7 @@ from labelveil.label_party.commands.preflight import (
     aligned,
     label_facts,
     noise_range,
-    told_by,
+    question_words,
 )
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.store.budget import short
@@ -174,7 +174,7 @@ def _sums_facts(manifest: Manifest, sums: SumsSection) -> Iterator[tuple[str, st
     yield "sums", f"{sums.groups:,}, one for each group of events"
     grid = manifest.label.grid
     yield "grid", f"{len(grid):,} points, {manifest.lattice.step:g} apart"
-    yield "question", told_by(manifest.question_bits)
+    yield "question", question_words(manifest.question_bits)
     yield "  its digest", sums.question
     yield "noise", noise_range([float(Fraction(stated.scale)) for stated in sums.widths])
 

@@ -153,8 +153,8 @@ def session_to_open(config: LabelPartyConfig, ledger: Ledger, rows: int) -> Orde
         return None
     epsilon = test_epsilon(config.watch, privacy, len(plan.groups[0].cells), rows)
     terms = Terms(not_prior(epsilon), hits, unit=privacy.privacy_unit)
-    asked = {**_session_request(config), "terms": terms.to_json()}
-    return Order.configured(config, TESTS, terms.guarantee, asked)
+    request = {**_session_request(config), "terms": terms.to_json()}
+    return Order.configured(config, TESTS, terms.guarantee, request)
 
 
 def open_session(store: Store, order: Order) -> None:
@@ -244,7 +244,7 @@ def _manifest_if_any(store: Store, entry: Charge, *, withdrawn: bool) -> Manifes
 
 def _session_charge(ledger: Ledger, config: LabelPartyConfig) -> Charge | None:
     """The session in which tests are made: the last one that was opened on these terms."""
-    asked = _session_request(config)
+    request = _session_request(config)
     if config.watch.hits is None:
         return None
     sessions = [
@@ -253,7 +253,7 @@ def _session_charge(ledger: Ledger, config: LabelPartyConfig) -> Charge | None:
         if charge.account == config.account  # another's budget does not pay for these events
         and all(
             charge.request.get(key) == value
-            for key, value in asked.items()
+            for key, value in request.items()
             # what another version did not ask nobody has changed: no session is paid for again
             if key in charge.request or charge.terms_format == str(TERMS)
         )

@@ -239,7 +239,7 @@ def test_what_rounding_does_by_hand() -> None:
     indices, shares = grid.neighbours(values)
     assert indices.tolist() == [[0, 1], [0, 1], [1, 2], [1, 2], [1, 2]]
     assert shares.tolist() == [[1, 0], [0.75, 0.25], [1, 0], [0.25, 0.75], [0, 1]]
-    moved = grid.moved(values)
+    moved = grid.rounding_effect(values)
     # 0.5 is a quarter of the way along 2: 4 · 3/16; 5 three quarters along 4: 16 · 3/16
     assert (moved.labels, moved.between, moved.fractional, moved.added) == (5, 2, 1, 3.75)
     assert (moved.total, moved.squares) == (13.5, 0.25 + 4 + 25 + 36)

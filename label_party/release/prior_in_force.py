@@ -184,7 +184,7 @@ def prior_in_force(config: LabelPartyConfig, store: Store, ledger: Ledger) -> In
     wanted = (*config.labels[0].bounds, privacy.group, privacy.privacy_unit)
     if (grid.lower, grid.upper, prior.group, unit) != wanted:
         return None
-    if prior.decoded is not None or prior.start is not None:
+    if not prior.noisy or prior.start is not None:
         return None
     origin = InForceSection(
         epoch=manifest.epoch, manifest=charge.digest, rows=manifest.population.rows

@@ -25,7 +25,7 @@ def counted(values: ArrayLike, what: str, bits: int = 61, *, signed: bool = Fals
 
     Sums with unsigned ones would be floats.
     """
-    array = np.asarray(unmasked(values))
+    array = np.asarray(with_nan(values))
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise DataError(
             f"{what} of shape {array.shape} and type {array.dtype} must be a vector of integers"
@@ -37,13 +37,17 @@ def counted(values: ArrayLike, what: str, bits: int = 61, *, signed: bool = Fals
     return array.astype(np.int64)
 
 
-def unmasked(values: Any) -> Any:
-    """Values as they are, but those that a masked array hides are NaN: ``np.asarray``, and with it
-    most that takes arrays, would bring them back."""
+def with_nan(values: Any) -> Any:
+    """Values as they are, but NaN for what a masked array hides, or pandas has for missing ones of
+    any type: ``np.asarray`` would bring the former back, and the latter is no number."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         shown = values.astype(np.float64 if values.dtype.kind in "biuf" else object)
-        return np.asarray(np.ma.filled(shown, np.nan))
-    return values
+        values = np.asarray(np.ma.filled(shown, np.nan))
+    missing = getattr(sys.modules.get("pandas"), "NA", None)
+    if missing is None or not isinstance(values, np.ndarray) or values.dtype.kind != "O":
+        return values
+    given = [np.nan if value is missing else value for value in values.flat]
+    return np.array(given, dtype=object).reshape(values.shape)
 
 
 def finite(values: ArrayLike, name: str) -> Floats:
@@ -52,7 +56,7 @@ def finite(values: ArrayLike, name: str) -> Floats:
     Infinity, as of a division by 0, is missing here as it is in a file, and so is what a masked
     array hides. The values stay unsaid.
     """
-    given = np.asarray(unmasked(values))
+    given = np.asarray(with_nan(np.asanyarray(values)))
     if given.dtype.kind in "mM":
         raise DataError(
             f"{name} of type {given.dtype} are times; make numbers of them, such as days since one"
@@ -62,7 +66,7 @@ def finite(values: ArrayLike, name: str) -> Floats:
     try:
         if given.dtype.kind == "c":
             raise TypeError
-        numbers = _without_na(given).astype(np.float64).reshape(-1)
+        numbers = given.astype(np.float64).reshape(-1)
     except (TypeError, ValueError, OverflowError):
         raise DataError(f"{name} of type {given.dtype} must be numbers") from None
     lacking = np.flatnonzero(~np.isfinite(numbers))
@@ -72,15 +76,6 @@ def finite(values: ArrayLike, name: str) -> Floats:
             f" row {lacking[0] + 1:,}; fill them in with a constant"
         )
     return numbers
-
-
-def _without_na(given: NDArray[Any]) -> NDArray[Any]:
-    """The array with NaN for what pandas has for missing values of any type, which is no number."""
-    missing = getattr(sys.modules.get("pandas"), "NA", None)
-    if missing is None or given.dtype.kind != "O":
-        return given
-    values = [np.nan if value is missing else value for value in given.flat]
-    return np.array(values, dtype=object).reshape(given.shape)
 
 
 def is_number(value: Any) -> bool:

@@ -276,7 +276,7 @@ class Found:
     schema: Schema
     lines: tuple[tuple[str, str], ...]  # column, and what it is taken for and why
 
-    def told(self, ignored: Collection[str] = ()) -> list[str]:
+    def describe(self, ignored: Collection[str] = ()) -> list[str]:
         """A line for each column, as it is shown."""
         return [
             f"{name or NAMELESS}: {'ignored' if name in ignored else line}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from labelveil.common.arrays import Floats, unmasked
+from labelveil.common.arrays import Floats, with_nan
 from labelveil.common.config.load import checked
 from labelveil.common.errors import ConfigError, DataError
 
@@ -227,7 +227,7 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
         if codes is None:
             raise ValueError("requires y to be passed, but the target y is None: give codes")
         # nullable and Arrow types as NumPy's own, which scikit-learn would make floats of
-        vector = column_or_1d(np.asarray(unmasked(codes)), warn=True)
+        vector = column_or_1d(np.asarray(with_nan(codes)), warn=True)
         assert_all_finite(vector)
         if vector.dtype != np.uint16:
             raise DataError(
@@ -271,7 +271,7 @@ class _LabelDPEstimator(BaseEstimator):  # type: ignore[misc]
             raise DataError(f"X has {times} columns of the name {twice!r}; name each once")
         checked = validate_data(
             self,
-            unmasked(X),
+            with_nan(X),
             reset=reset,
             skip_check_array=named,
             **({} if named else {"dtype": np.float64, "ensure_all_finite": "allow-nan"}),

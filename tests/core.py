@@ -31,7 +31,6 @@ COMMANDS = {
 OPTIONS = {
     "watch and drift": (
         "label_party.commands.watch",
-        "label_party.release.drift",
         "label_party.release.prior_in_force",
         "label_party.release.watch",
         "common.mechanisms.interactive",
@@ -68,7 +67,6 @@ OPTIONS = {
     "sums over groups": (
         "common.mechanisms.group_sums",
         "common.release.sums",
-        "label_party.release.sums",
         "feature_party.groups",
         "feature_party.pipeline.score",
         "feature_party.pipeline.sums",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -27,6 +27,8 @@ from labelveil.common.guarantees.limits import at_least, within
 _MAX_CELLS = 1 << 18
 _ERROR = 1e-11
 """Relative error of a convolution of at most 2**18 positive terms, generously."""
+_EXACT_BITS = 1 << 16
+"""How long a product of exact probabilities may grow before its last bits are cut off."""
 
 
 def advanced_composition(
@@ -66,7 +68,7 @@ def optimal_composition(
     items = about_the_same(guarantees)
     exact = rational(delta)
     within("[0, 1]", delta=exact)
-    kept = math.prod((1 - item.exact_delta for item in items), start=Fraction(1))
+    kept = _product(Counter(1 - item.exact_delta for item in items))
     if exact < 1 - kept:
         raise PrivacyError(
             f"delta={float(exact)} is below {float(1 - kept)}, which the parts spend already"
@@ -78,6 +80,30 @@ def optimal_composition(
         least = _invert(*_loss_law(epsilons), float_below(remaining))
         epsilon = min(epsilon, Fraction(above(least))) if least > 0 else Fraction(0)
     return ApproximateDP(*items[0].neighbours, epsilon, exact)
+
+
+def _product(powers: Mapping[Fraction, int]) -> Fraction:
+    """``Π p^m`` of probabilities p; one of more than ``_EXACT_BITS`` bits is rounded down to them.
+
+    Powers are taken by squaring: of a million equal ones the exact product has as many digits, and
+    to multiply one by one takes hours. What is kept of δ rounded down leaves ε above the optimum,
+    by far less than the float that it becomes.
+    """
+    product = Fraction(1)
+    for base, times in powers.items():
+        power = Fraction(1)
+        for bit in f"{times:b}":
+            power = _cut(power * power)
+            if bit == "1":
+                power = _cut(power * base)
+        product = _cut(product * power)
+    return product
+
+
+def _cut(probability: Fraction) -> Fraction:
+    if probability.denominator.bit_length() <= _EXACT_BITS:
+        return probability
+    return Fraction(math.floor(probability * (1 << _EXACT_BITS)), 1 << _EXACT_BITS)
 
 
 def _loss_law(epsilons: Sequence[Fraction]) -> tuple[Floats, Floats]:

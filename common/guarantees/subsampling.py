@@ -138,6 +138,7 @@ def fixed_size_gaussian(
 
 def _log_differences(square: Fraction, last: int) -> dict[int, float]:
     """``ln Σ_i C(j,i) (−1)^i e^{(i²−i) square/2}`` for even j up to ``last``, rounded up."""
+    # digits that the alternating sum cancels: it is about (√square/2)^last of its largest terms
     lost = last * math.log10(2 / math.sqrt(min(1.0, float(square))))
     exact = Context(prec=60 + math.ceil(lost), Emax=10**15, Emin=-(10**15))
     half = exact.divide(Decimal(square.numerator), Decimal(2 * square.denominator))

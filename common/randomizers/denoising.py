@@ -329,6 +329,7 @@ class _Fit:
             else:
                 break
             dual, current = candidate, value
+            # the dual's curvature: masses at 0 stay there under a small step, and bend nothing
             active = self.known[:, masses > 0]
             bend = np.eye(dual.size) + active @ active.T
             step = np.linalg.solve(bend, self.known @ masses - self.wanted - dual)

@@ -240,7 +240,7 @@ class Grid:
         share = (clipped - self.points[below]) / self._gaps[below]
         return np.stack([below, below + 1], axis=1), np.stack([1 - share, share], axis=1)
 
-    def moved(self, values: Floats) -> RoundingEffect:
+    def rounding_effect(self, values: Floats) -> RoundingEffect:
         """What :meth:`round` is expected to do to (n,) values."""
         total = RoundingEffect()
         for start in range(0, values.size, _CHUNK):

@@ -52,7 +52,7 @@ class NoisyPrior:
     """Number of labels counted, which is public."""
     group: int = 1
     """Records of one privacy unit: 1, or the most records that one user may have."""
-    decoded: float | None = None
+    code_noise: float | None = None
     """For counts that were decoded from codes, which spends nothing: the standard deviation of
     their noise on each cell. 0 for the weights of a public prior, which counts nobody's labels.
     None for a histogram with noise of its own."""
@@ -69,9 +69,14 @@ class NoisyPrior:
         return None if self.start is None else np.asarray(self.start / self.start.sum())
 
     @property
+    def noisy(self) -> bool:
+        """Whether labels were counted, with noise of its own, and paid for it."""
+        return self.code_noise is None
+
+    @property
     def public(self) -> bool:
         """Whether it was expected beforehand: no label was counted, and none paid for it."""
-        return self.decoded == 0.0
+        return self.code_noise == 0.0
 
     def reordered(self, order: Indices) -> NoisyPrior:
         """Return the same histogram with its cells in another order."""
@@ -81,7 +86,7 @@ class NoisyPrior:
     @property
     def scale(self) -> Fraction:
         """Scale 2·group/ε₁ of the discrete Laplace noise on each cell; 0 if there is none."""
-        if self.decoded is not None:
+        if not self.noisy:
             return Fraction(0)
         return SENSITIVITY * self.group / self.exact_epsilon
 
@@ -89,8 +94,8 @@ class NoisyPrior:
     def deviation(self) -> float:
         """Standard deviation of the noise on each cell, in counts: with t = 1/scale it is
         √(2e^−t)/(1 − e^−t)."""
-        if self.decoded is not None:
-            return self.decoded
+        if self.code_noise is not None:
+            return self.code_noise
         t = 1 / float(self.scale)
         return math.sqrt(2 * math.exp(-t)) / -math.expm1(-t)
 
@@ -104,8 +109,8 @@ class NoisyPrior:
         Two cells have no tail, and noise would take a rare one to 0: they are expected, given the
         counts.
         """
-        if self.decoded and self.noisy_counts.size == 2:
-            return _expected_of_two(self.noisy_counts / self.rows, self.decoded / self.rows)
+        if self.code_noise and self.noisy_counts.size == 2:
+            return _expected_of_two(self.noisy_counts / self.rows, self.code_noise / self.rows)
         order = np.arange(self.noisy_counts.size) if self.order is None else self.order
         noisy, start = np.empty(order.size), self.expected
         noisy[order] = self.noisy_counts
@@ -173,7 +178,7 @@ def expected_prior(weights: Floats, group: int = 1) -> NoisyPrior:
     ``weights`` are (k,) >= 0, not all 0; ``group`` is as in :class:`NoisyPrior`.
     """
     counts = np.rint(weights * (_EXPECTED / weights.sum())).astype(np.int64)
-    return NoisyPrior(counts, Fraction(0), int(counts.sum()), group, decoded=0.0)
+    return NoisyPrior(counts, Fraction(0), int(counts.sum()), group, code_noise=0.0)
 
 
 def rational_epsilon(epsilon: float | Fraction) -> Fraction:

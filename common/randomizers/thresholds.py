@@ -231,6 +231,7 @@ def _columns(
     included = np.zeros(m - 1)
     for part in partitions:
         included[list(part.cuts)] += part.weight
+    # a threshold's step over how often it is drawn: on average the steps add up to the levels
     jumps = np.diff(cells.levels) / included
     mean = float(cells.mass @ cells.levels) / total
     columns, values, codes = [], [], []
@@ -240,6 +241,7 @@ def _columns(
         bin_of = np.searchsorted(cuts, np.arange(m), side="left")
         steps = np.concatenate([[0.0], np.cumsum(jumps[cuts])])
         centred = steps - float(cells.mass @ steps[bin_of]) / total
+        # randomized response inverted: values are on average mean + centred[bin] of the label's bin
         for z in range(d):
             columns.append(part.weight * (1 + c * (bin_of == z)) / (c + d))
             values.append(mean + ((c + d) * centred[z] - centred.sum()) / c)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, reduce
 from itertools import chain, islice
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import numpy as np
 from pydantic import FailFast, Field, model_validator
@@ -48,6 +48,13 @@ from labelveil.common.release.sections import (
 )
 
 SectionT = TypeVar("SectionT")
+PriorSource = Literal["none", "question", "public", "codes", "labels", "earlier"]
+"""Where what is known of labels beside their codes comes from, and who paid for it.
+
+``labels``: these were counted, and paid; ``earlier``: an epoch's before, from which these have not
+drifted. Nobody pays for what a question expects, for what was public beforehand, or for what codes
+tell; sums need ``none``.
+"""
 
 
 def stated_message(message: Message, options: Mapping[str, Any], unit: Unit) -> dict[str, Any]:
@@ -315,6 +322,19 @@ class StatedMessage(Heading):
         """Labels that the prior's histogram counted: this release's, or an earlier one's."""
         drift = self.drift
         return self.population.rows if drift is None or drift.drifted else drift.in_force.rows
+
+    @property
+    def prior_source(self) -> PriorSource:
+        """Where its histograms come from; of several labels', where those that are counted do."""
+        if self.sums is not None:
+            return "none"
+        if self.questioned:
+            return "question"
+        if any(prior.public for prior in self.priors):
+            return "public"
+        if all(prior.decoded for prior in self.priors):
+            return "codes"
+        return "labels" if self.prior_paid else "earlier"
 
     @property
     def prior_paid(self) -> bool:

@@ -115,13 +115,11 @@ class PriorSection(SpendingSection):
     @classmethod
     def from_histogram(cls, labels: list[str], histogram: NoisyPrior, unit: Unit) -> Self:
         """State a histogram of some labels, for which such a unit pays."""
-        noise: Literal["discrete-laplace", "randomized-response", "public"] = "discrete-laplace"
-        if histogram.decoded is not None:
-            noise = "public" if histogram.public else "randomized-response"
+        free = "public" if histogram.public else "randomized-response"
         return cls(
             labels=labels,
             noisy_counts=histogram.noisy_counts.tolist(),
-            noise=noise,
+            noise="discrete-laplace" if histogram.noisy else free,
             scale=str(histogram.scale),
             start=[] if histogram.start is None else histogram.start.tolist(),
             guarantee=replace(histogram.guarantee, unit=unit).to_json(),
@@ -137,7 +135,7 @@ class PriorSection(SpendingSection):
         """
         counts = np.asarray(self.noisy_counts, dtype=np.int64)
         if self.public:
-            return NoisyPrior(counts, Fraction(0), int(counts.sum()), records, decoded=0.0)
+            return NoisyPrior(counts, Fraction(0), int(counts.sum()), records, code_noise=0.0)
         if channel is not None:
             even = np.full(counts.size, rows // counts.size)
             return replace(decoded_prior(channel, even, records), noisy_counts=counts)

@@ -145,7 +145,7 @@ def _read(name: str, path: Path | None, *, secret: bool = False) -> bytes:
     return data
 
 
-def told(error: grpc.RpcError) -> ErrorDetails | None:
+def error_details(error: grpc.RpcError) -> ErrorDetails | None:
     """Return what the labels party itself says of a failed call; None if it said nothing."""
     trailers = getattr(error, "trailing_metadata", None)
     return details_of(trailers()) if callable(trailers) else None
@@ -156,7 +156,7 @@ def retryable(error: grpc.RpcError) -> bool:
 
     The labels party knows best; where it says nothing, the status does.
     """
-    if (said := told(error)) is not None:
+    if (said := error_details(error)) is not None:
         return said.retry_after is not None
     details = _details(error)
     return (
@@ -177,7 +177,7 @@ def explain(
     error: grpc.RpcError, settings: LabelsPartySection, command: str = "fetch"
 ) -> LabelveilError:
     """Turn a failed call into one line that says what to do; ``command`` is what failed."""
-    code, details, said = error.code(), _details(error), told(error)
+    code, details, said = error.code(), _details(error), error_details(error)
     via = through_proxy(settings.address)
     if said is not None:
         details = f"{details} (reason {said.reason})"

@@ -24,7 +24,7 @@ from labelveil.common.release.manifest import Manifest, manifest_digest, manifes
 from labelveil.common.release.rows import keys_column, open_rows
 from labelveil.common.wire import evaluation_pb2 as pb2
 from labelveil.common.wire import evaluation_pb2_grpc as pb2_grpc
-from labelveil.feature_party.client.channel import open_channel, told
+from labelveil.feature_party.client.channel import error_details, open_channel
 from labelveil.feature_party.client.release_client import ReleaseClient
 from labelveil.feature_party.config.labels_party import LabelsPartySection
 
@@ -231,7 +231,7 @@ class Questions:
                 except grpc.RpcError as error:
                     if error.code() not in _REFUSED:
                         raise
-                    said = told(error)
+                    said = error_details(error)
                     reason = f" (reason {said.reason})" if said else ""
                     raise ReleaseError(
                         f"the labels party at {settings.address} gives no answer:"

@@ -35,12 +35,12 @@ from labelveil.common.wire import label_release_pb2 as pb2
 from labelveil.common.wire import label_release_pb2_grpc as pb2_grpc
 from labelveil.feature_party.client.channel import (
     Withdrawn,
+    error_details,
     explain,
     hangs_up,
     not_accepted,
     open_channel,
     retryable,
-    told,
 )
 from labelveil.feature_party.client.spool import Spool, discard_partial
 from labelveil.feature_party.config.labels_party import LabelsPartySection
@@ -134,7 +134,7 @@ class ReleaseClient:
         retry: RetryPolicy = RetryPolicy(),
         tell: Callable[[str], object] = lambda line: None,
     ) -> None:
-        """``tell`` is told, in words, that a release is waited for."""
+        """``tell`` is called, in words, where a release is waited for."""
         self.settings, self.retry, self.tell = settings, retry, tell
         self._wake = threading.Event()
         self._answered = False
@@ -350,7 +350,7 @@ class ReleaseClient:
                 f"{command} took longer than deadline={self.settings.deadline:g} seconds; what has"
                 f" arrived is kept; run {command} again to go on, or raise [labels_party] deadline"
             ) from error
-        said = told(error)
+        said = error_details(error)
         if said is None and not self._answered and failures == 1 and hangs_up(self.settings):
             raise not_accepted(self.settings.address) from error
         after = 0.0 if said is None else said.retry_after or 0.0

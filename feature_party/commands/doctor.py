@@ -64,7 +64,7 @@ def _columns(config: FeaturePartyConfig) -> str:
     for column in found.schema.columns:
         if column.name not in ignored:
             column.read(pl.Series(column.name, [], types[column.name]))  # a type that is refused
-    return "\n  ".join([f"{len(found.lines)} are taken for", *found.told(ignored)])
+    return "\n  ".join([f"{len(found.lines)} are taken for", *found.describe(ignored)])
 
 
 def _keys(config: FeaturePartyConfig, party: LabelsPartySection) -> str:

@@ -88,7 +88,7 @@ def _ready(stages: RunStages[Any], beside: Compared) -> tuple[Any, Path | None]:
 def show_scores(stages: RunStages[Any], scores: Any, shown: Json) -> None:
     """Print how good a model is, and where everything is; or what is in ``metrics.json``."""
     output = stages.config.output
-    warnings, lines = stages.told(scores)
+    warnings, lines = stages.summary(scores)
     for warning in warnings:
         stages.warn(warning)
     metrics = json.loads(output.metrics.read_text(encoding="utf-8"))

@@ -88,7 +88,7 @@ class Explained:
         """Whether the features predict the label: if not, this errs once in 40 times."""
         return self.association > NORMAL_95 or (self.sums > 0 and self.share.low > 0)
 
-    def told_by(self, share: Measured, mse: Measured, constant: float, events: int) -> Explained:
+    def by_sums(self, share: Measured, mse: Measured, constant: float, events: int) -> Explained:
         """The same where sums over ``events`` events that no code was sent of decide: R², the
         squared error and the constant's."""
         return replace(

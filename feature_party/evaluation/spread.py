@@ -163,7 +163,7 @@ def _cut_off(whole: Floats, prior: Floats) -> Floats:
 def _divide(source: ReleasedCodes, targets: Floats) -> tuple[Floats, Floats, Floats]:
     """Divide (k, m) targets: (d, m) decoding values, (g, m) the histogram's part, (m,) its mean."""
     histogram, problem = source.histogram, source.problem
-    if histogram.decoded is not None:  # from these codes, which cannot be counted twice
+    if not histogram.noisy:  # from these codes, which cannot be counted twice
         nothing = np.zeros((source.grid.size, targets.shape[1]))
         return decoder(problem, targets).values, nothing, nothing[0]
     channel, points = problem.channel, problem.grid

@@ -48,7 +48,7 @@ from labelveil.feature_party.join.tasks import (
     HashKeys,
     Match,
     Once,
-    Released,
+    ReleaseBlocks,
     WriteShard,
     slices_of,
 )
@@ -359,11 +359,13 @@ class _Join:
             raise ReleaseError(f"the keys in {folder} do not give the manifest's population digest")
 
 
-def _blocks(folder: Path, manifest: Manifest, keys: Path | None, start: int, stop: int) -> Released:
+def _blocks(
+    folder: Path, manifest: Manifest, keys: Path | None, start: int, stop: int
+) -> ReleaseBlocks:
     """The blocks that some rows of a release lie in."""
     content, size = manifest.content, manifest.content.block_rows
     first, end = start // size, -(-stop // size)
-    return Released(
+    return ReleaseBlocks(
         rows=open_rows(folder, manifest),
         submitted=keys,
         start=first * size,

@@ -155,7 +155,7 @@ class HashKeys:
 
 
 @dataclass(frozen=True)
-class Released:
+class ReleaseBlocks:
     """Blocks of a fetched release, with what its manifest says of them."""
 
     rows: WireRows  # all of its rows

@@ -307,6 +307,7 @@ def canonical_tilts(prior: Floats, likelihood: Floats) -> Floats:
     """
     root = np.sqrt(prior)
     marginal = np.maximum(prior @ likelihood, 1e-300)
+    # P(y, z) / √(P(y) P(z)) less its first singular pair, which are the constants
     joint = root[:, None] * (likelihood - marginal) / np.sqrt(marginal)
     functions, correlations, _ = np.linalg.svd(joint, full_matrices=False)
     share = correlations / max(float(correlations[0]), 1e-300)

@@ -171,6 +171,7 @@ class LawTable:
         inner = self._between(self.table, at + self.size * codes, shares).unbind(1)
         if not ends:
             return _Found(at, shares, inner, inner[0], inner[0])
+        # point masses at the ends, by their odds to all that lies between
         odds = [
             torch.exp((raw + each).clamp(-20, 20))
             for raw, each in zip(outputs[:ends], self.log_odds, strict=True)

@@ -361,7 +361,7 @@ def prior_given_codes(histogram: NoisyPrior, channel: Floats, counts: Integers) 
     prior, rows = histogram.probabilities, int(counts.sum())
     if histogram.public and rows:
         return expected_given_codes(prior, channel, counts)
-    if histogram.decoded is not None or not rows:  # the histogram is these codes, or there are none
+    if not histogram.noisy or not rows:  # the histogram is these codes, or there are none
         return prior
     decoded = (_seen(prior, channel, rows) / np.sqrt(prior @ channel)).T
     centred = np.arange(prior.size) - prior @ np.arange(prior.size)

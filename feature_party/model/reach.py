@@ -67,6 +67,7 @@ class Reach(nn.Module):
         ours, theirs = (float(np.maximum(of[many] - prior, 0).sum()) for of in (means, of_trees))
         if ours > _FLATTEST * theirs or not theirs:
             return None
+        # means that all, a half, a quarter … of the rows lie above, and what these are worth
         above = 0.5 ** np.arange(int(np.log2(means.size)) + 1)
         levels, first = np.unique(np.quantile(means, 1 - above), return_index=True)
         shares = np.asarray(_WORTH / (_WORTH + effective_labels * above[first]), np.float64)

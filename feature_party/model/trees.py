@@ -152,6 +152,7 @@ class Trees(Learned):
         nodes, (left, right) = torch.arange(self.shape.nodes, device=place), self.branches.T
         ends, tree, first = left == nodes, torch.full_like(nodes, -1), torch.zeros_like(nodes)
         leaves, inner = ends.long(), nodes[~ends]
+        # all trees at once, a level a time: counts of leaves go up, and then tree and place go down
         for _ in range(self.shape.depth):
             leaves[inner] = leaves[left[inner]] + leaves[right[inner]]
         tree[self.roots.flatten()] = torch.arange(self.roots.numel(), device=place)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labelveil.common.arrays import Floats, unmasked
+from labelveil.common.arrays import Floats, with_nan
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.exact.channel import FiniteChannel
 from labelveil.common.randomizers import Message, Randomizer
@@ -101,7 +101,7 @@ def prior_of_codes(channel: FiniteChannel, codes: NDArray[Any]) -> Floats:
 def check_codes(codes: Any, problem: LabelProblem | FiniteChannel) -> NDArray[np.int64]:
     """(n,) codes as integers; ``DataError`` if they are not whole numbers below the number of
     outputs."""
-    values = np.asarray(unmasked(codes))
+    values = np.asarray(with_nan(codes))
     if values.ndim != 1 or values.dtype.kind not in "iufb" or not np.all(values == np.rint(values)):
         raise DataError("codes must be a column of whole numbers, as a release holds them")
     whole = values.astype(np.int64)

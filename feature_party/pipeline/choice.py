@@ -40,7 +40,7 @@ class RunStages(Learner[ModelT], Protocol[ModelT]):
         """Say how good a model is; writes metrics and report."""
         ...
 
-    def told(self, scores: Any) -> tuple[list[str], list[str]]:
+    def summary(self, scores: Any) -> tuple[list[str], list[str]]:
         """Warnings, and what to print, of what :meth:`evaluate` returned."""
         ...
 

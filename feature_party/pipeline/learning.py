@@ -152,7 +152,7 @@ class Learning(Transfer):
         if found is None or quiet or _COLUMNS in self._warned:
             return
         self._warned.add(_COLUMNS)
-        for line in found.told(self.config.data.stated.ignored):
+        for line in found.describe(self.config.data.stated.ignored):
             stderr.print(line, highlight=False, soft_wrap=True)
 
     def load(self) -> LabelModels:

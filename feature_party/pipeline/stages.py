@@ -86,11 +86,11 @@ class Stages(Learning):
             return b""
         asks, group = manifest.privacy.requested_epsilon, manifest.privacy.records_per_unit
         epsilon = decimal_value(asks) / group  # of a label, from the decimal as it was written
-        judged, points = self._told_by_codes(scores), self._predicted(own, mine)
+        judged, points = self._judged_by_codes(scores), self._predicted(own, mine)
         asked = ask_score(judged, points, lattice, epsilon, seed)
         return b"" if asked is None else encode_question(asked.question)
 
-    def _told_by_codes(self, scores: Scores) -> Judged:
+    def _judged_by_codes(self, scores: Scores) -> Judged:
         section, explained = self.manifests[0].labels[0], scores.explained
         whole = section.asked and all(point % 1 == 0 for point in section.grid)
         return Judged.from_evaluation(
@@ -164,7 +164,7 @@ class Stages(Learning):
         if sums is None:
             return scores
         scores = replace(scores, kept_epsilon=sums.epsilon)
-        told = read_score(sums.answer, points, self._told_by_codes(scores))
+        told = read_score(sums.answer, points, self._judged_by_codes(scores))
         if told is None:
             self.warn(
                 f"the sums in {self.config.score_folder} were asked about another model's"
@@ -172,7 +172,7 @@ class Stages(Learning):
             )
             return scores
         figures = told.r2, told.mse, told.reference_mse.value, told.events
-        explained = scores.explained.told_by(*figures)
+        explained = scores.explained.by_sums(*figures)
         return replace(scores, explained=explained, clipped=None)
 
     def _truth_of_kept(self, label: str, kept: Booleans) -> Floats:
@@ -239,7 +239,7 @@ class Stages(Learning):
         """How many events were matched, in a line."""
         return str(self.prepared.matches)
 
-    def told(self, scores: Mapping[str, Scores]) -> tuple[list[str], list[str]]:
+    def summary(self, scores: Mapping[str, Scores]) -> tuple[list[str], list[str]]:
         """Warnings, and what to print, of each label's scores."""
         warnings, lines = [], []
         for label, own in scores.items():

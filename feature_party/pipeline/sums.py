@@ -203,7 +203,7 @@ class SumStages(SumLearning):
         events = sum(each.rows.size for each in self.learned_from)
         return f"{' + '.join(f'{each:,}' for each in groups)} sums over {events:,} events"
 
-    def told(self, scores: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    def summary(self, scores: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         """Warnings, and what to print, of metrics."""
         lines = []
         if "verdict" in scores:

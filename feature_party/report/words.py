@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import reduce
 
 from labelveil.common.console import share_text
+from labelveil.common.errors import not_none
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.report.figures import MAIN, MUTED, OTHER, THIRD
 from labelveil.feature_party.evaluation.breakdown import number
@@ -204,29 +205,36 @@ def prior_cost(manifest: Manifest) -> str:
     parts = []
     if manifest.test_guarantee is not None:
         parts.append(f"{number(manifest.test_guarantee.epsilon, 3)} for a test for drift")
-    noisy = [prior for prior in manifest.priors if prior.noisy]
-    public = any(prior.public for prior in manifest.priors)
-    if public:
-        parts.append("nothing for a prior, which was public beforehand")
-    elif manifest.prior_paid:
-        scales = " and ".join(number(float(Fraction(prior.scale))) for prior in noisy)
-        what = "the noisy prior, which is a histogram" if len(noisy) == 1 else "noisy histograms"
-        if any(prior.start for prior in noisy):
-            what += ", which corrects a public one,"
-        parts.append(
-            f"{number(manifest.prior_guarantee.epsilon, 3)} for {what} with discrete Laplace noise"
-            f" of scale {scales} on every cell"
-        )
-    elif manifest.questioned:
-        parts.append("nothing for a histogram: earlier rounds say what is expected of these events")
-    elif not noisy:
-        parts.append("nothing for the histogram, which the randomized labels tell themselves")
-    elif drift is not None:
-        parts.append(f"nothing for the prior, which epoch {drift.in_force.epoch}'s labels paid for")
+    match manifest.prior_source:
+        case "question":
+            parts.append(
+                "nothing for a histogram: earlier rounds say what is expected of these events"
+            )
+        case "public":
+            parts.append("nothing for a prior, which was public beforehand")
+        case "codes":
+            parts.append("nothing for the histogram, which the randomized labels tell themselves")
+        case "labels":
+            parts.append(_histogram_cost(manifest))
+        case "earlier":
+            origin = not_none(drift).in_force.epoch
+            parts.append(f"nothing for the prior, which epoch {origin}'s labels paid for")
     costs = ", ".join(parts)
     if drift is not None and drift.test is not None and drift.test.session is not None:
         costs += " (a test for drift is charged to a session over all epochs)"
     return costs
+
+
+def _histogram_cost(manifest: Manifest) -> str:
+    noisy = [prior for prior in manifest.priors if prior.noisy]
+    scales = " and ".join(number(float(Fraction(prior.scale))) for prior in noisy)
+    what = "the noisy prior, which is a histogram" if len(noisy) == 1 else "noisy histograms"
+    if any(prior.start for prior in noisy):
+        what += ", which corrects a public one,"
+    return (
+        f"{number(manifest.prior_guarantee.epsilon, 3)} for {what} with discrete Laplace noise"
+        f" of scale {scales} on every cell"
+    )
 
 
 def privacy_statements(

@@ -124,7 +124,7 @@ class Fitter:
         some = range(first, first + shape.members)
         self.plan = plan = BatchPlan(settings, parts.sizes, some)
         self.network = Ensemble(shape, plan.own_generator("weights"), settings.dropout).to(device)
-        self.together = workers.wrap(self.network)
+        self.wrapped = workers.wrap(self.network)
         # the last part's are kept: of a single part, forever
         self.folds = lru_cache(1)(lambda part: [rows.to(device) for rows in plan.folds(part)])
         inputs = [*self.network.weights, self.network.embeddings]
@@ -191,7 +191,7 @@ class Fitter:
             mine = self.workers.share(size)
             batch = rows.take(training.gather(1, places[:, mine]))
             dropout = Dropout(drop_rng, size, mine) if settings.dropout else None
-            raw = self.together(batch.numeric, batch.categories, dropout)
+            raw = self.wrapped(batch.numeric, batch.categories, dropout)
             losses = self.objective.quick_loss(raw, batch.targets)
             if self.workers.size == 1:
                 losses = losses.mean(dim=1)

@@ -92,7 +92,7 @@ class _Run:
         self.events, self.setup = events, setup
         self.section, self.workers = setup.training, setup.workers
         self.warnings: list[str] = []
-        self._laws: dict[Candidate, Objective] = {}
+        self._objectives: dict[Candidate, Objective] = {}
         self.problem, self.support = events.problem, Support.from_problem(events.problem)
         self.device = choose_device(self.section.device)
         # how many true labels all labels to train on are worth
@@ -101,7 +101,7 @@ class _Run:
         self.effective_labels = each * events.training_rows
         # whether nothing is chosen, so that all that may do well is tried
         section = self.section
-        self.everything = section.objective == section.head == section.learner == "auto"
+        self.all_auto = section.objective == section.head == section.learner == "auto"
         data, found = setup.data, events.found
         categorical = [*data.categorical, *([SOURCE] if self.problem.sources else [])]
         ignored = [*data.ignore, events.key]
@@ -121,8 +121,8 @@ class _Run:
         mixture = self._mixture()
         codes = self.rows.codes_of(mixture.main.fit.rows)
         adjustment = reach = None
-        if self.everything:
-            if self._means_are_told:
+        if self.all_auto:
+            if self._can_stack_means:
                 mixture = self.stack.by_squares(mixture, self._boosted(MEAN))
                 reach = self._reach(mixture)
             if len(mixture.predicting) > 1:
@@ -155,17 +155,17 @@ class _Run:
         """Train the candidates that may win, and mix them by their out-of-fold losses."""
         plain, flexible = self._candidates()
         if self.setup.true_labels is not None:
-            return self._of_truth(plain)
+            return self._on_true_labels(plain)
         networks: list[Trained] = []
-        alone = self.setup.asks and self.everything and self.events.training_rows > _TREES_ASK
+        alone = self.setup.asks and self.all_auto and self.events.training_rows > _TREES_ASK
         linear, likeliest, first = self._quick_ones(plain) if alone else ([], [], [])
         if not first:  # as where trees cannot be boosted
             networks, quick = self._beside_networks(plain, lambda: self._quick_ones(plain))
             linear, likeliest, first = quick
         # the first keeps its share however far it is behind: of few values, the fewest parameters
         trained, mixture = linear + networks if self.support.discrete else networks + linear, None
-        for law in likeliest:
-            trees = first if law is likeliest[0] else self._boosted(law)
+        for candidate in likeliest:
+            trees = first if candidate is likeliest[0] else self._boosted(candidate)
             if not trees:
                 break
             trained += trees
@@ -180,11 +180,11 @@ class _Run:
             self._drop_tables()
         return mixture
 
-    def _of_truth(self, plain: Sequence[Candidate]) -> Mixture:
+    def _on_true_labels(self, plain: Sequence[Candidate]) -> Mixture:
         """Trees, which come closer to what true labels of most tables bear, in a fraction of the
         time; of few rows the better of trees and networks, which alone serve other losses."""
         served = self._quick.likeliest(plain, []) if self._quick else []
-        trained = [trees for law in served for trees in self._boosted(law)]
+        trained = [trees for each in served for trees in self._boosted(each)]
         if not trained or (self.section.learner == "auto" and self.events.training_rows < _FEW):
             trained += self._fit(plain)
         best = min(trained, key=lambda each: float(each.fit.losses.mean()))
@@ -215,9 +215,9 @@ class _Run:
         several = self.workers.size > 1 or self.device.type != "cpu"
         if several or self._quick is None or at_once() < 2:
             return self._fit(plain), meanwhile()
-        for law in map(self._law, plain):
-            if isinstance(law, LikelihoodObjective):
-                law.table()  # made once, before two threads ask for it
+        for objective in map(self._shared_objective, plain):
+            if isinstance(objective, LikelihoodObjective):
+                objective.table()  # made once, before two threads ask for it
         with side_by_side() as (threads, go_on):
             networks = threads.submit(self._fit, plain, after_epoch=go_on)
             done = meanwhile()
@@ -254,7 +254,7 @@ class _Run:
     def _quick(self) -> QuickLearners | None:
         """What learns beside networks, and takes seconds: worker 0 trains it alone."""
         learner = self.section.learner
-        tried = self.everything or self.section.objective == "true"
+        tried = self.all_auto or self.section.objective == "true"
         if learner == "networks" or (learner == "auto" and not tried):
             return None
         rows = self.rows.folded(self.problem, self.settings)
@@ -264,27 +264,27 @@ class _Run:
             raise ConfigError(
                 f"learner={learner!r} trains in memory alone; set [training] shards to never"
             )
-        given = self._law, self.setup.on_epoch, self.setup.asks
+        given = self._shared_objective, self.setup.on_epoch, self.setup.asks
         return QuickLearners(learner, rows, self.support, *given)
 
-    def _boosted(self, law: Candidate) -> list[Trained]:
-        """Trees for a law, if they can be boosted here; worker 0 does it."""
+    def _boosted(self, candidate: Candidate) -> list[Trained]:
+        """Trees for a candidate's law, if they can be boosted here; worker 0 does it."""
         alone = self._quick is not None and self.workers.first
-        boosted = self._quick.trees(law) if self._quick and alone else ([], [])
+        boosted = self._quick.trees(candidate) if self._quick and alone else ([], [])
         trees, notes = self.workers.from_first(boosted)
         self.warnings += [note for note in notes if note not in self.warnings]
         return trees
 
-    def _law(self, candidate: Candidate) -> Objective:
+    def _shared_objective(self, candidate: Candidate) -> Objective:
         """The same for all learners, which share its table; but for networks on another device."""
-        if candidate not in self._laws:
-            self._laws[candidate] = self._objective(candidate)
-        return self._laws[candidate]
+        if candidate not in self._objectives:
+            self._objectives[candidate] = self._objective(candidate)
+        return self._objectives[candidate]
 
     def _drop_tables(self) -> None:
-        for law in self._laws.values():
-            if isinstance(law, LikelihoodObjective):
-                law.drop_table()
+        for objective in self._objectives.values():
+            if isinstance(objective, LikelihoodObjective):
+                objective.drop_table()
 
     def _reach(self, mixture: Mixture) -> Reach | None:
         """How far above those of trees its means may lie; None where none lies too far."""
@@ -295,7 +295,7 @@ class _Run:
         return Reach.from_means(self.support, means, trees[0].predictions, self.effective_labels)
 
     @property
-    def _means_are_told(self) -> bool:
+    def _can_stack_means(self) -> bool:
         """Whether means are predicted, and all codes say about the same of them."""
         medians, values = self.problem.loss == "absolute", self.support.discrete
         return not medians and not values and self.support.estimates.alike
@@ -336,8 +336,8 @@ class _Run:
     ) -> list[Trained]:
         """Train networks, all laws on the same hidden layers; or some members alone, to ``beat``
         a loss if they are the first."""
-        law = self._law if self.device.type == "cpu" else self._objective
-        laws = [law(candidate) for candidate in candidates]
+        shared = self._shared_objective if self.device.type == "cpu" else self._objective
+        laws = [shared(candidate) for candidate in candidates]
         objective = laws[0] if len(laws) == 1 else SharedObjective(laws)
         encoder, settings, setup = self.rows.encoder, self.settings, self.setup
         sizes = encoder.inputs, encoder.cardinalities, settings.hidden, objective.outputs

@@ -113,7 +113,7 @@ def _grids(config: LabelPartyConfig, grids: Sequence[Grid], knowledge: PriorKnow
         if knowledge.leaks:
             (known,) = knowledge.known
             labels = np.repeat(known.values[:, place], known.weights.astype(np.int64))
-            moved = f"; {grid.moved(labels)}"
+            moved = f"; {grid.rounding_effect(labels)}"
         notes.append(f"Grid{of} as configured: {grid}{moved}.")
     return notes
 

@@ -247,11 +247,11 @@ def _sums_document(noisy: NoisySums | None) -> dict[str, Any]:
 def _sums_facts(noisy: NoisySums) -> Iterator[tuple[str, object]]:
     question = noisy.question
     yield "asked", f"sums over {question.half_widths.size:,} groups, and no codes"
-    yield "  question", told_by(question.bits)
+    yield "  question", question_words(question.bits)
     yield "  noise", noise_range(noisy.scales.tolist())
 
 
-def told_by(bits: float) -> str:
+def question_words(bits: float) -> str:
     """What a question tells the labels party."""
     return f"what the features party predicts: at most {bits:.1f} bits an event"
 

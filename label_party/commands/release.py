@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from labelveil.common.errors import not_none
 from labelveil.label_party.commands.options import OutputOptions, options
 from labelveil.label_party.commands.preflight import (
     Preflight,
@@ -13,7 +14,7 @@ from labelveil.label_party.commands.preflight import (
     aligned,
     label_facts,
     noise_range,
-    told_by,
+    question_words,
 )
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.store.budget import short
@@ -105,16 +106,16 @@ def epoch_line(outcome: ReleaseOutcome) -> str:
 
 
 def _prior(manifest: Manifest) -> str:
-    drift = manifest.drift
-    if manifest.sums is not None:
-        return f"{manifest.sums.groups:,} sums over groups"
-    if manifest.questioned:
-        return f"asked in {len(manifest.strata)} strata"
-    if any(prior.public for prior in manifest.priors):
-        return "a public prior"
-    if all(prior.decoded for prior in manifest.priors):
-        return "no prior needed"
-    if drift is None:
+    match manifest.prior_source:
+        case "none":
+            return f"{not_none(manifest.sums).groups:,} sums over groups"
+        case "question":
+            return f"asked in {len(manifest.strata)} strata"
+        case "public":
+            return "a public prior"
+        case "codes":
+            return "no prior needed"
+    if (drift := manifest.drift) is None:
         return "a prior of its own"
     origin, session = drift.in_force.epoch, ""
     if drift.test is not None and drift.test.session is not None:
@@ -145,18 +146,7 @@ def _facts(outcome: ReleaseOutcome) -> Iterator[tuple[str, str]]:
     yield "privacy", str(manifest.total_guarantee)
     if manifest.test_guarantee is not None:
         yield "  test for drift", f"ε = {manifest.test_guarantee.epsilon:.6g}"
-    if manifest.sums is not None:
-        yield "  histogram", "none: sums need none"
-    elif manifest.questioned:
-        yield "  histogram", "none: the features party said what it expects"
-    elif any(prior.public for prior in manifest.priors):
-        yield "  histogram", "none: a public prior takes its place, free"
-    elif all(prior.decoded for prior in manifest.priors):
-        yield "  histogram", "decoded from the codes, free"
-    elif manifest.prior_paid:
-        yield "  histogram", f"ε = {manifest.prior_guarantee.epsilon:.6g}"
-    elif manifest.drift is not None:
-        yield "  histogram", f"that of epoch {manifest.drift.in_force.epoch}, free"
+    yield "  histogram", _histogram(manifest)
     yield "  labels", f"ε = {manifest.labels_guarantee.epsilon:.6g}"
     yield "budget left", f"{short(paid.left)} of {short(paid.limit)}"
     yield "digest", paid.charge.digest
@@ -164,11 +154,27 @@ def _facts(outcome: ReleaseOutcome) -> Iterator[tuple[str, str]]:
         yield "taken back", f"{paid.recovered} unfinished release(s) of dead processes"
 
 
+def _histogram(manifest: Manifest) -> str:
+    match manifest.prior_source:
+        case "none":
+            return "none: sums need none"
+        case "question":
+            return "none: the features party said what it expects"
+        case "public":
+            return "none: a public prior takes its place, free"
+        case "codes":
+            return "decoded from the codes, free"
+        case "labels":
+            return f"ε = {manifest.prior_guarantee.epsilon:.6g}"
+        case "earlier":
+            return f"that of epoch {not_none(manifest.drift).in_force.epoch}, free"
+
+
 def _sums_facts(manifest: Manifest, sums: SumsSection) -> Iterator[tuple[str, str]]:
     yield "sums", f"{sums.groups:,}, one for each group of events"
     grid = manifest.label.grid
     yield "grid", f"{len(grid):,} points, {manifest.lattice.step:g} apart"
-    yield "question", told_by(manifest.question_bits)
+    yield "question", question_words(manifest.question_bits)
     yield "  its digest", sums.question
     yield "noise", noise_range([float(Fraction(stated.scale)) for stated in sums.widths])
 

@@ -77,7 +77,7 @@ class Intention:
             grids = self.plan.grids
         elif self.sums is not None:
             grids = [self.sums.question.lattice.grid]
-        return [*zip(grids, self.events.moved(grids), strict=True)] if grids else []
+        return [*zip(grids, self.events.rounding_effects(grids), strict=True)] if grids else []
 
     def warnings(self) -> list[str]:
         """Everything that speaks against it, one line each."""

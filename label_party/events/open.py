@@ -17,9 +17,9 @@ one event (unit ``record``), or of all events of one user.
    event of several rows is as one without any; ``last`` takes, of each column, the last that there
    is; ``sum`` and ``mean`` take its rows for parts of one event, which has the category that all
    that have one agree on, else none. An event without a row has the missing label and no category.
-3. A user's events beyond c have the missing label and no category, and so do nobody's. Which these
-   are depends on keys and users, not on labels. Where the labels' own keys are the population, an
-   event is its first row's user's, and the rows of anybody else do not count.
+3. A user's events beyond c have the missing label and no category, and so do those without a
+   user. Which these are depends on keys and users, not on labels. Where the labels' own keys are
+   the population, an event is its first row's user's, and the rows of anybody else do not count.
 
 So, with an exact count of what noise is added to: a histogram of labels, or of cells of a table,
 moves by at most 2c in L1 (c events leave a cell and enter one); a sum of values in 0 … 1 by c; the

@@ -78,8 +78,8 @@ class Measure:
     grids: tuple[Grid, ...]
 
     def run(self, secrets: Secrets) -> list[RoundingEffect]:
-        columns = self.rows.labels().T
-        return [grid.moved(label) for grid, label in zip(self.grids, columns, strict=True)]
+        pairs = zip(self.grids, self.rows.labels().T, strict=True)
+        return [grid.rounding_effect(label) for grid, label in pairs]
 
 
 @dataclass(frozen=True)

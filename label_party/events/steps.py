@@ -115,13 +115,13 @@ class Work:
     engine: Engine
     # that all workers see. None: everything stays in this process's memory, in one piece.
     folder: Path | None
-    join: bytes
+    join_secret: bytes
     sizes: Sizes  # how work is cut, where there is a folder
 
     @classmethod
-    def in_memory(cls, join: bytes) -> Work:
+    def in_memory(cls, join_secret: bytes) -> Work:
         """Work in this process, without a file."""
-        return cls(InProcess(), None, join, Sizes())
+        return cls(InProcess(), None, join_secret, Sizes())
 
     def open_table(self, wanted: Rows, name: str) -> Table:
         """Read a source, or cut it into slices of Parquet files, copying it if it is none."""
@@ -160,8 +160,8 @@ class Work:
     ) -> Iterator[ResultT]:
         """Yield the results as they come, in the tasks' order."""
         if entropy is None:
-            return self.engine.stream(tasks, Secrets(self.join))
-        return self.engine.stream(tasks, Secrets(self.join, entropy.key, entropy.secure))
+            return self.engine.stream(tasks, Secrets(self.join_secret))
+        return self.engine.stream(tasks, Secrets(self.join_secret, entropy.key, entropy.secure))
 
     def exchange(self, kind: str, count: int, buckets: int, types: Mapping[str, str]) -> Exchange:
         """Name what ``count`` tasks will write for the next step's."""
@@ -207,7 +207,7 @@ class Events:
     @property
     def join_check(self) -> str:
         """``secret_check`` of the secret that their keys are hashed under, in hexadecimal."""
-        return secret_check(self._work.join).hex()
+        return secret_check(self._work.join_secret).hex()
 
     def keys_and_labels(self) -> Iterator[tuple[Keys, Floats]]:
         """Yield (n,) keys, ascending or in the order submitted, and (n, m) labels, by range."""
@@ -245,10 +245,10 @@ class Events:
         counted = self._work.run(tasks, entropy)
         return [np.sum(each, axis=0) for each in zip(*counted, strict=True)]
 
-    def moved(self, grids: Sequence[Grid]) -> list[RoundingEffect]:
+    def rounding_effects(self, grids: Sequence[Grid]) -> list[RoundingEffect]:
         """Return what placing each label on its grid does; for the operator alone."""
-        moved = self._work.run([Measure(part, tuple(grids)) for part in self._ranges(1)])
-        return [sum(each, RoundingEffect()) for each in zip(*moved, strict=True)]
+        effects = self._work.run([Measure(part, tuple(grids)) for part in self._ranges(1)])
+        return [sum(each, RoundingEffect()) for each in zip(*effects, strict=True)]
 
     def randomize(
         self,
@@ -282,7 +282,8 @@ class Events:
 
         Where the labels' own keys are the population, an event's user is its first row's.
         """
-        work, rows, secrets = self._work, self.rows, Secrets(self._work.join, fingerprints=secret)
+        work, rows = self._work, self.rows
+        secrets = Secrets(work.join_secret, fingerprints=secret)
         parts: list[KeyedRows] = [KeyPrints(Range(p.start, p.stop, (p,))) for p in self._pieces]
         slices = [part.of_names for part in self._named.slices] if self._named else []
         rows += self._named.rows if self._named else 0

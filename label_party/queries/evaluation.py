@@ -235,14 +235,14 @@ class Evaluation(Sole):
             label.name: {"domain": list(label.bounds), "missing": label.missing}
             for label in config.labels
         }
-        asked = {
+        request = {
             "release": release.digest,
             "loss": f"{settings.loss} gain",
             **({"labels": terms} if len(terms) > 1 else next(iter(terms.values()))),
             "largest_loss": settings.largest_loss,
         }
         return Order.configured(
-            config, EVALUATION, self.mechanism.guarantee, asked, answers=self.mechanism.most
+            config, EVALUATION, self.mechanism.guarantee, request, answers=self.mechanism.most
         )
 
     def _open(self, release: StoredRelease, order: Order, charge: Charge | None) -> Session:

@@ -76,16 +76,16 @@ def open_session(config: LabelPartyConfig, name: str, terms: Terms) -> Iterator[
             f" at most {config.privacy.group} of a {terms.unit}"
         )
     store = Store(config.store.directory)
-    asked = {"name": name, "terms": terms.to_json()}
+    request = {"name": name, "terms": terms.to_json()}
     order = Order.configured(
-        config, f"{_PURPOSE} {name}", terms.guarantee, asked, answers=terms.hits
+        config, f"{_PURPOSE} {name}", terms.guarantee, request, answers=terms.hits
     )
     with open_events(config, quiet=True) as events:
         lower, upper = np.array([label.bounds for label in config.labels]).T
         labels = np.concatenate(
             [np.clip(part, lower, upper) for _, part in events.keys_and_labels()]
         )
-        data = json.dumps(asked, sort_keys=True).encode()
+        data = json.dumps(request, sort_keys=True).encode()
         charge = pay_once(store, order, lambda: data, events).payment.charge
     folder = store.folder(*order.name)
     busy = BudgetError(f"session {name!r:.60} is open in another process; wait until that ends")

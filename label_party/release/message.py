@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -47,37 +47,26 @@ def count_labels(plan: MessagePlan, events: Events, entropy: Entropy) -> Message
     return plan.build(plan.release(counts, entropy))
 
 
-@dataclass(frozen=True)
-class Built:
-    """A finished message, its rows being with the writer already."""
-
-    manifest: Manifest  # everything public about it
-    manifest_bytes: bytes  # the manifest as it will be served, forever
-
-
 def build(
     events: Events,
     config: LabelPartyConfig,
-    plan: MessagePlan,
+    message: Message,
     entropy: Entropy,
     writer: ReleaseWriter,
     progress: Progress = lambda rows: None,
-    message: Message | None = None,
     drift: DriftSection | None = None,
-) -> Built:
-    """Randomize every label and describe how.
+) -> Manifest:
+    """Randomize every label and describe how: the manifest, as it will be served forever.
 
-    ``plan`` is what public facts decide; ``entropy`` is
+    ``message`` is one whose priors are public already; ``entropy`` is
     :func:`labelveil.common.entropy.system_entropy`, to be destroyed by the caller afterwards;
     ``writer`` receives keys and codes. ``progress`` is called with the number of rows randomized
-    since the last call. ``message`` is one whose priors are public already: by default these
-    labels are counted, and pay for it; ``drift`` says how it came by its prior, where another was
-    in force. ``PrivacyError`` if the entropy is repeatable, or the parts would spend more than was
+    since the last call. ``drift`` says how the message came by its prior, where another was in
+    force. ``PrivacyError`` if the entropy is repeatable, or the parts would spend more than was
     asked for.
     """
     if not entropy.secure:
         raise PrivacyError("a release needs system_entropy(); seeded entropy is for tests alone")
-    message = message or count_labels(plan, events, entropy)
     content, keys, counts = _randomize(events, message, entropy, writer, progress)
     message, unit = message.decode(counts), config.privacy.privacy_unit
     stated = stated_message(message, config.randomizer.options, unit)
@@ -89,11 +78,10 @@ def build(
     grids = message.codebooks.books[0].cells.grids
     stated |= {"labels": stated_labels(config, grids), "drift": drift}
     records, total = message.records, compose(spent)
-    made = manifest_of(config, events, keys, content, total, stated, records)
-    return checked(made, config)
+    return checked(manifest_of(config, events, keys, content, total, stated, records), config)
 
 
-def checked(manifest: Manifest, config: LabelPartyConfig) -> Built:
+def checked(manifest: Manifest, config: LabelPartyConfig) -> Manifest:
     """Check a manifest as the features party will, before it is served.
 
     ``PrivacyError`` if it spends more than was asked for.
@@ -102,9 +90,8 @@ def checked(manifest: Manifest, config: LabelPartyConfig) -> Built:
         raise PrivacyError(
             f"the message would spend {manifest.total_guarantee}, more than {config.privacy.charge}"
         )
-    data = manifest.to_bytes()
-    Manifest.from_bytes(data)
-    return Built(manifest, data)
+    Manifest.from_bytes(manifest.to_bytes())
+    return manifest
 
 
 def _randomize(

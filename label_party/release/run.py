@@ -11,24 +11,27 @@ from dataclasses import dataclass
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from labelveil.common.console import row_progress
-from labelveil.common.entropy import system_entropy
+from labelveil.common.entropy import Entropy, system_entropy
 from labelveil.common.errors import ReleaseError, not_none
 from labelveil.common.files import write_durably
+from labelveil.common.randomizers import Message
+from labelveil.common.randomizers.message.steps import MessagePlan
 from labelveil.common.release.folder import MANIFEST_FILE, SIGNATURE_FILE
 from labelveil.common.release.manifest import Manifest, manifest_digest
+from labelveil.common.release.sections import DriftSection
 from labelveil.common.release.signature import read_signing_key
 from labelveil.common.release.size import check_manifest
 from labelveil.label_party.config.sections import KeysSection, LabelPartyConfig
 from labelveil.label_party.events.columns import list_digest
 from labelveil.label_party.events.intention import Confirm, Intention, go_on
 from labelveil.label_party.events.open import open_events
+from labelveil.label_party.events.steps import Events
 from labelveil.label_party.events.tally import Tally
-from labelveil.label_party.release.answer import questioned_message, questioned_sums
-from labelveil.label_party.release.message import Built, build
-from labelveil.label_party.release.prior_in_force import prior_in_force
+from labelveil.label_party.release.answer import build_sums, questioned_message, questioned_sums
+from labelveil.label_party.release.message import build, count_labels
+from labelveil.label_party.release.prior_in_force import InForce, prior_in_force
 from labelveil.label_party.release.public_prior import public_prior, with_prior
 from labelveil.label_party.release.strata import plan_events, stratum_column
-from labelveil.label_party.release.sums import build_sums
 from labelveil.label_party.store.disk import translating_errors
 from labelveil.label_party.store.entries import LABELS
 from labelveil.label_party.store.ledger import Ledger
@@ -68,7 +71,7 @@ def run_release(
     """Build the release of the configured data set and epoch, exactly once.
 
     ``confirm`` is called once the events are read, unless the release exists. ``keeps_prior`` is
-    whether a prior in force is kept (:mod:`labelveil.label_party.release.drift`), as by a
+    whether a prior in force is kept (:mod:`labelveil.label_party.release.prior_in_force`), as by a
     watch; by default every release pays for its own. ``LabelveilError`` for any refusal; then
     nothing was spent and nothing can be fetched; ``ReadElsewhere`` if it was released already, and
     this version cannot read it.
@@ -96,7 +99,7 @@ def run_release(
         names = {label.name: at for at, label in enumerate(config.labels)}
         in_rounds = config.rounds.questions
         confirm(Intention((order,), events, names, plan, sums, in_rounds=in_rounds))
-        built: list[Built] = []
+        made: list[Manifest] = []
 
         def write(ledger: Ledger) -> tuple[str, int]:
             in_force = prior_in_force(config, store, ledger) if keeps_prior and plan else None
@@ -107,26 +110,42 @@ def run_release(
                     translating_errors(store.directory),  # tasks write rows beside each other
                     row_progress("Randomizing", events.rows, quiet) as advance,
                 ):
-                    if plan is not None:
-                        message, drift = questioned_message(config, events), None
-                        if message is None and in_force is not None:
-                            message, drift = in_force.count(plan, events, entropy)
-                        made = build(events, config, plan, entropy, writer, advance, message, drift)
-                    else:
+                    if plan is None:
                         noisy = not_none(sums)
-                        made = build_sums(events, config, noisy, entropy, writer, advance)
-                    built.append(made)
-                data, key = built[0].manifest_bytes, _signing_key(config.keys)
-                writer.finish(data, key.sign(data) if key else b"")
-                writer.publish()
+                        manifest = build_sums(events, config, noisy, entropy, writer, advance)
+                    else:
+                        message, drift = _count(config, plan, events, in_force, entropy)
+                        manifest = build(events, config, message, entropy, writer, advance, drift)
             finally:
                 entropy.destroy()
+            data, key = manifest.to_bytes(), _signing_key(config.keys)
+            writer.finish(data, key.sign(data) if key else b"")
+            writer.publish()
+            made.append(manifest)
             return manifest_digest(data), events.rows
 
         paid = pay(store, order, write, events)
         if paid.existed:  # another process was faster
             return _sold(store, paid)
-        return ReleaseOutcome(built[0].manifest, paid, events.tally)
+        return ReleaseOutcome(made[0], paid, events.tally)
+
+
+def _count(
+    config: LabelPartyConfig,
+    plan: MessagePlan,
+    events: Events,
+    in_force: InForce | None,
+    entropy: Entropy,
+) -> tuple[Message, DriftSection | None]:
+    """The message of which no code was drawn yet, and how it came by its prior.
+
+    A question expects its labels, and nothing is counted; a prior in force is tested first.
+    """
+    if (message := questioned_message(config, events)) is not None:
+        return message, None
+    if in_force is not None:
+        return in_force.count(plan, events, entropy)
+    return count_labels(plan, events, entropy), None
 
 
 def _sold(store: Store, paid: Payment) -> ReleaseOutcome:

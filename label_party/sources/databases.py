@@ -108,7 +108,7 @@ class Connection:
     cursor: Callable[[], AbstractContextManager[Any]]  # a new one
     # what is executed to read some of a query's columns; it may return further ones
     narrowed: Callable[[str, Sequence[str]], Any]
-    translating_errors: Callable[[Query], AbstractContextManager[None]]
+    explain: Callable[[Exception, str, str], str]  # why the driver refused a query
 
     def columns(self, query: Query) -> list[str]:
         """Return the names of the query's columns."""
@@ -116,7 +116,7 @@ class Connection:
 
     def described(self, query: Query) -> Sequence[Any]:
         """What the driver says of the query's columns."""
-        with self.translating_errors(query), self.cursor() as cursor:
+        with _translating_errors(query, self.explain), self.cursor() as cursor:
             cursor.execute(query.sql)
             if cursor.description is None:
                 raise query.refused(
@@ -126,7 +126,7 @@ class Connection:
 
     def rows(self, query: Query, names: Sequence[str]) -> Iterator[list[tuple[Any, ...]]]:
         """Yield these columns of the query's rows, at most ``CHUNK_ROWS`` at a time."""
-        with self.translating_errors(query), self.cursor() as cursor:
+        with _translating_errors(query, self.explain), self.cursor() as cursor:
             cursor.execute(self.narrowed(query.sql, names))
             there = [str(column[0]) for column in cursor.description]
             at = [there.index(name) for name in names]
@@ -179,18 +179,18 @@ def _sqlite(query: Query) -> Iterator[Connection]:
         raise query.refused(
             f"{path} does not exist; write sqlite:///relative.db or sqlite:////absolute.db"
         )
-    with _translating_sqlite_errors(query):
+    with _translating_errors(query, explain_sqlite):
         address = f"file:{quote(str(path))}?mode=ro"
         database = sqlite3.connect(address, uri=True, isolation_level=None, timeout=10.0)
     try:
-        with _translating_sqlite_errors(query):
+        with _translating_errors(query, explain_sqlite):
             database.execute("BEGIN")
             database.set_authorizer(_authorize)
         database.text_factory = _decoded
         yield Connection(
             lambda: nullcontext(database.cursor()),
             lambda sql, names: sql,
-            _translating_sqlite_errors,
+            explain_sqlite,
         )
     finally:
         database.close()
@@ -211,13 +211,16 @@ def _decoded(text: bytes, codec: str = "utf-8") -> str | bytes:
 
 
 @contextmanager
-def _translating_sqlite_errors(query: Query) -> Iterator[None]:
+def _translating_errors(
+    query: Query, explain: Callable[[Exception, str, str], str]
+) -> Iterator[None]:
+    """Put what a driver raises, whatever it is, in words of ours: its own may show a row."""
     try:
         yield
     except LabelveilError:
         raise
-    except Exception as error:  # whatever a driver raises may show a row
-        raise query.refused(explain_sqlite(error, query.sql, query.of)) from None
+    except Exception as error:  # among them UnicodeError: letters that a server has none of
+        raise query.refused(explain(error, query.sql, query.of)) from None
 
 
 @contextmanager
@@ -237,7 +240,7 @@ def _postgres(query: Query) -> Iterator[Connection]:
     except Exception as error:  # whatever a driver raises may show a password
         raise query.refused(explain_login(error)) from None
     with connection:
-        with _translating_postgres_errors(query):
+        with _translating_errors(query, explain_postgres):
             connection.read_only = True
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             for setting in _POSTGRES_WRITES:  # the first is the moment that everything is read at
@@ -245,9 +248,7 @@ def _postgres(query: Query) -> Iterator[Connection]:
             _load_as_text(connection)
         names = (f"rows_{number}" for number in count())
         # a named cursor stays in the server: the whole result is never in this process's driver
-        yield Connection(
-            lambda: connection.cursor(name=next(names)), _narrowed, _translating_postgres_errors
-        )
+        yield Connection(lambda: connection.cursor(name=next(names)), _narrowed, explain_postgres)
 
 
 _POSTGRES_WRITES = "datestyle TO ISO", "intervalstyle TO postgres", "extra_float_digits TO 3"
@@ -291,13 +292,3 @@ def _narrowed(query: str, names: Sequence[str]) -> Composed:
 
     columns, alone = SQL(", ").join(map(Identifier, names)), query.rstrip().removesuffix(";")
     return SQL("SELECT {} FROM (\n{}\n) AS rows").format(columns, SQL(alone))
-
-
-@contextmanager
-def _translating_postgres_errors(query: Query) -> Iterator[None]:
-    try:
-        yield
-    except LabelveilError:
-        raise
-    except Exception as error:  # among them UnicodeError: letters that the server has none of
-        raise query.refused(explain_postgres(error, query.sql, query.of)) from None

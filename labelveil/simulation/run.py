@@ -312,7 +312,7 @@ def label_error(releases: Sequence[Path], truth: pl.DataFrame, secret: bytes) ->
 def placed(label: LabelSection, truth: Floats) -> dict[str, Any]:
     """What placing (n,) true labels on their public grid does to them, in numbers and in words."""
     grid = Grid.from_edges(label.grid)
-    moved = grid.moved(truth)
+    moved = grid.rounding_effect(truth)
     return {
         "points": len(grid),
         "labels_between": moved.between,

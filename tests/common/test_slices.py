@@ -44,7 +44,7 @@ def sampled() -> Any:
 
 
 def rounded() -> Any:
-    moved = GRID.moved(VALUES)
+    moved = GRID.rounding_effect(VALUES)
     return GRID.round(VALUES, WORDS).tolist(), moved.labels, moved.fractional, moved.between
 
 

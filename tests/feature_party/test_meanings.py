@@ -307,7 +307,7 @@ def test_contradictions_of_what_is_said_are_named() -> None:
 
 def test_columns_are_shown_with_what_became_of_them() -> None:
     schema = Schema((ColumnMeaning("a", "number"), ColumnMeaning("", "time")))
-    lines = Found(schema, (("a", "number"), ("", "time"), ("c", "category"))).told(["c"])
+    lines = Found(schema, (("a", "number"), ("", "time"), ("c", "category"))).describe(["c"])
     assert lines == ["a: number", "the column without a name: time", "c: ignored"]
     assert schema["a"].kind == "number"
     assert schema.meaning("b") == ColumnMeaning("b", "category")

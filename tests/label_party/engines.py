@@ -14,16 +14,16 @@ import polars as pl
 from labelveil.common.engine.local import InProcess
 from labelveil.common.engine.task import Engine, Secrets
 from labelveil.common.entropy import Entropy
-from labelveil.common.release.manifest import Manifest, manifest_digest
+from labelveil.common.release.manifest import manifest_digest
 from labelveil.label_party.config import sections as config
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events.epoch import rows_of_epoch
 from labelveil.label_party.events.open import rules_of
 from labelveil.label_party.events.steps import Sizes, Sources, Work, complete
 from labelveil.label_party.events.tasks import SubmittedRows
-from labelveil.label_party.release.message import build
 from labelveil.label_party.release.strata import plan_events, stratum_column
 from labelveil.label_party.store.release_store import Store, StoredRelease
+from tests.label_party.made_up import build_counted
 
 JOIN = bytes(range(32))
 RELEASE_KEY = bytes(range(100, 132))
@@ -113,13 +113,12 @@ def _build(folder: Path, chosen: LabelPartyConfig, work: Work, submitted: Path |
     store.create()
     writer = store.writer("labels", "1")
     plan = plan_events(chosen, events, column)
-    built = build(events, chosen, plan, Entropy(RELEASE_KEY), writer)
-    writer.finish(built.manifest_bytes)
+    manifest = build_counted(events, chosen, plan, Entropy(RELEASE_KEY), writer)
+    writer.finish(manifest.to_bytes())
     writer.publish()
-    digest = manifest_digest(built.manifest_bytes)
+    digest = manifest_digest(manifest.to_bytes())
     release = StoredRelease(store.path("labels", "1"), digest)  # verifies every block
     keys, codes = release.read(0, release.rows)
-    manifest: Manifest = built.manifest
     return Message(
         {"keys": keys, "codes": codes},
         b"".join(part.tobytes() for part in events.fingerprints(LEDGER)),

@@ -5,14 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 
 from labelveil.common.arrays import Floats
 from labelveil.common.engine.shuffle import KEY_TYPE, Files, Held, Keys
+from labelveil.common.entropy import Entropy
+from labelveil.common.randomizers.message.steps import MessagePlan
+from labelveil.common.release.manifest import Manifest
+from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events.steps import Events, Sources, Table, Work
 from labelveil.label_party.events.tally import Tally
 from labelveil.label_party.events.tasks import Piece
+from labelveil.label_party.release.message import Progress, build, count_labels
 from labelveil.label_party.sources.tables import KEY, LABEL
 
 
@@ -49,3 +55,15 @@ class Kept:
         """Append rows that lie in files."""
         self.keys += keys.read_bytes()
         self.codes += codes.read_bytes()
+
+
+def build_counted(
+    events: Events,
+    config: LabelPartyConfig,
+    plan: MessagePlan,
+    entropy: Entropy,
+    writer: Any,
+    progress: Progress = lambda rows: None,
+) -> Manifest:
+    """Build as a release does whose labels are counted, and pay for that."""
+    return build(events, config, count_labels(plan, events, entropy), entropy, writer, progress)

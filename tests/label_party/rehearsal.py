@@ -31,9 +31,8 @@ from labelveil.label_party.config.sections import LabelPartyConfig, load
 from labelveil.label_party.events.open import open_events
 from labelveil.label_party.events.steps import Events
 from labelveil.label_party.queries.evaluation import Evaluation, question_name
-from labelveil.label_party.release.message import build
 from labelveil.label_party.store.release_store import Store
-from tests.label_party.made_up import Kept
+from tests.label_party.made_up import Kept, build_counted
 
 DIGEST_BYTES = 16
 """Of a digest of one start's noise."""
@@ -45,8 +44,8 @@ def messages(config: LabelPartyConfig, folder: Path, count: int) -> None:
         for number in range(count):
             entropy, written = system_entropy(), Kept()
             plan = config.plan_message(events.rows)
-            built = build(events, config.at(str(number + 1)), plan, entropy, written)
-            (folder / f"{number}.manifest").write_bytes(built.manifest_bytes)
+            built = build_counted(events, config.at(str(number + 1)), plan, entropy, written)
+            (folder / f"{number}.manifest").write_bytes(built.to_bytes())
             (folder / f"{number}.codes").write_bytes(written.codes)
             (folder / f"{number}.key").write_bytes(entropy.key)
             entropy.destroy()
@@ -56,14 +55,14 @@ def starts(config: LabelPartyConfig, folder: Path, here: int, forked: int, spawn
     """Randomize all rows under a fresh key, again and again, and keep a digest of each time."""
     with open_events(config, quiet=True) as events:
         plan = config.plan_message(events.rows)
-        built = build(events, config, plan, system_entropy(), Kept())
-        codebooks = built.manifest.codebooks
+        built = build_counted(events, config, plan, system_entropy(), Kept())
+        codebooks = built.codebooks
         digests = [start(events, codebooks) for _ in range(here)]
         for kind, count in (("fork", forked), ("spawn", spawned)):
             for _ in range(count):
                 with ProcessPoolExecutor(1, mp_context=get_context(kind)) as process:
                     digests.append(process.submit(start, events, codebooks).result())
-    (folder / "manifest").write_bytes(built.manifest_bytes)
+    (folder / "manifest").write_bytes(built.to_bytes())
     (folder / "starts").write_bytes(b"".join(digests))
 
 

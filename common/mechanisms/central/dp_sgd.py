@@ -23,7 +23,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from labelveil.common.arrays import Floats, unmasked
+from labelveil.common.arrays import Floats, with_nan
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.guarantees.limits import positive
 from labelveil.common.mechanisms.central.estimators import (
@@ -162,7 +162,7 @@ class DPSGDClassifier(ClassifierMixin, _DPSGD):  # type: ignore[misc]
         ValueError
             If the classes are fewer than two.
         """
-        features, labels = validate_data(self, unmasked(X), unmasked(y), dtype=np.float64)
+        features, labels = validate_data(self, with_nan(X), with_nan(y), dtype=np.float64)
         check_classification_targets(labels)
         self.classes_, codes = np.unique(labels, return_inverse=True)
         if self.classes_.size < 2:

@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from labelveil.common.arrays import Floats, unmasked
+from labelveil.common.arrays import Floats, with_nan
 from labelveil.common.entropy import Entropy, system_entropy
 from labelveil.common.errors import PrivacyError
 from labelveil.common.mechanisms.central.losses import Huber, HuberHinge, Logistic, Loss, ridge_loss
@@ -59,7 +59,7 @@ class PrivateEstimator(BaseEstimator, ABC):  # type: ignore[misc]
 
     def _new_rows(self, X: ArrayLike) -> Floats:
         check_is_fitted(self)
-        return self._rows(validate_data(self, unmasked(X), dtype=np.float64, reset=False))
+        return self._rows(validate_data(self, with_nan(X), dtype=np.float64, reset=False))
 
 
 @dataclass(eq=False, repr=False)
@@ -92,7 +92,7 @@ class _PrivateLinearModel(PrivateEstimator):
 class _PrivateClassifier(ClassifierMixin, _PrivateLinearModel):  # type: ignore[misc]
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from records: (n, d) features and (n,) labels of two classes."""
-        features, labels = validate_data(self, unmasked(X), unmasked(y), dtype=np.float64)
+        features, labels = validate_data(self, with_nan(X), with_nan(y), dtype=np.float64)
         check_classification_targets(labels)
         kind = type_of_target(labels, input_name="y", raise_unknown=True)
         if kind != "binary":
@@ -147,7 +147,7 @@ class BoundedRegressor(RegressorMixin):  # type: ignore[misc]
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn from records: (n, d) features and (n,) labels, clipped to ``label_bounds``."""
         features, labels = validate_data(
-            self, unmasked(X), unmasked(y), dtype=np.float64, y_numeric=True
+            self, with_nan(X), with_nan(y), dtype=np.float64, y_numeric=True
         )
         scaling = LabelScaling(*self.label_bounds)
         self._learn(features, scaling.apply(labels.astype(np.float64)))

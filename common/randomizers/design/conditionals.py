@@ -153,6 +153,7 @@ def joint_conditionals(
         directions = _normal_points(shape.size, _TILTS * len(cells.grids)) * shape
         width = _spread(cells.points, prior, basis, directions, explained)
         distributions = _tilted(prior, basis, width * directions)
+    # the slope of a tilted p ∝ p e^{b·t} at t = 0 is p (b − E b)
     centred = basis[None] - (distributions @ basis)[:, None, :]
     scores = distributions[:, :, None] * centred
     precision: Floats = 1.0 / np.square(width * shape)

@@ -118,7 +118,7 @@ class Message:
         """Of the whole message, these labels having paid for its histograms."""
         tables = (table.histogram for table in self.released.tables.values())
         histograms = (*self.released.priors.values(), *tables)
-        paid = [each.guarantee for each in histograms if each.decoded is None]
+        paid = [each.guarantee for each in histograms if each.noisy]
         return reduce(PureDP.compose, [*paid, self.labels_guarantee])
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from labelveil.common.arrays import Floats, Indices, Integers, finite, holds_integers, unmasked
+from labelveil.common.arrays import Floats, Indices, Integers, finite, holds_integers, with_nan
 from labelveil.common.entropy import Entropy, system_entropy
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.exact.channel import Codes, FiniteChannel
@@ -308,7 +308,7 @@ def _randomized(
     """Randomize (n, m) labels, told apart by public classes if there are any."""
     plan, of_event = plan_message(terms, len(labels), epsilon, division=division), None
     if strata is not None:
-        values, value_of = np.unique(np.asarray(unmasked(strata)).astype(str), return_inverse=True)
+        values, value_of = np.unique(np.asarray(with_nan(strata)).astype(str), return_inverse=True)
         plan = plan.by_stratum(values.tolist(), np.bincount(value_of, minlength=values.size + 1))
         of_event = None if plan.strata is None else plan.strata.of_value[value_of]
     if prior is not None:

@@ -271,7 +271,7 @@ def agreement(rows: Rows, alpha: float = GATE) -> Association:
     spectrum = np.zeros(length // 2 + 1, dtype=np.float32)
     for weights in np.eye(cells):
         spectrum += np.abs(_transform(rows.centred(weights), length)) ** 2
-    sums = np.abs(fft.irfft(spectrum, length)[1:n])
+    sums = np.abs(fft.irfft(spectrum, length)[1:n])  # autocovariances: no circle, being padded
     spreads = np.einsum("ka,ab->kab", rows.laws, np.eye(cells))
     spreads -= np.einsum("ka,kb->kab", rows.laws, rows.laws)
     of_kinds = np.bincount(rows.kinds, minlength=len(rows.laws))
@@ -338,6 +338,7 @@ def influence(
     # the error of counted means, of numbers within 1, beside features within 2 (as in agreement)
     error = math.sqrt(len(rows.laws)) + math.sqrt(-8 * math.log(level))
     slack = 0.0 if rows.stated else error**2 / 2
+    # correlations at all lags at once, in a circle: a product of transforms
     turned = {name: np.conj(_transform(feature, n)) for name, feature in features.items()}
     associations, shares = [Association(0.0, 1.0, "", 0, math.inf)], [math.inf]
     for weights in scores:

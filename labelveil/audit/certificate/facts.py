@@ -8,13 +8,13 @@ from fractions import Fraction
 from typing import Any
 
 from labelveil.audit.attacks.exact_channel import WORDS
-from labelveil.common.errors import PrivacyError, ReleaseError
+from labelveil.common.errors import PrivacyError, ReleaseError, not_none
 from labelveil.common.exact.channel import BETWEEN
 from labelveil.common.exact.rational import parse_rational
 from labelveil.common.guarantees import PureDP
 from labelveil.common.release.claims import PureClaim
 from labelveil.common.release.manifest import Manifest
-from labelveil.common.release.sections import StatedRandomizer, SumsSection
+from labelveil.common.release.sections import DriftSection, StatedRandomizer, SumsSection
 
 CONTENT = (
     *("population.rows", "content.code_bytes", "content.key_bytes"),
@@ -69,30 +69,36 @@ def _sent_facts(manifest: Manifest) -> dict[str, str]:
 
 
 def _prior_facts(manifest: Manifest) -> dict[str, str]:
-    drift = manifest.drift
-    if any(prior.public for prior in manifest.priors):
-        return {"ε for the histogram": "0: a public prior takes its place"}
+    named: dict[str, str] = {}
     if manifest.strata:
-        counted = [prior.guarantee for prior in (*manifest.priors, *manifest.tables)]
-        expected = "0: what was asked says what is expected of each stratum"
-        return {
-            "strata": f"{len(manifest.strata)}, each with channels of its own: "
-            + ", ".join(stratum.name for stratum in manifest.strata),
-            "ε for the histogram": expected if manifest.questioned else shown(counted),
-        }
-    if all(prior.decoded for prior in manifest.priors):
-        return {"ε for the histogram": "0: decoded from the codes"}
+        named["strata"] = f"{len(manifest.strata)}, each with channels of its own: " + ", ".join(
+            stratum.name for stratum in manifest.strata
+        )
+    match manifest.prior_source:
+        case "public":
+            cost = "0: a public prior takes its place"
+        case "question":
+            cost = "0: what was asked says what is expected of each stratum"
+        case "codes":
+            cost = "0: decoded from the codes"
+        case "earlier":
+            origin = not_none(manifest.drift).in_force
+            cost = f"0: that of epoch {origin.epoch}, {origin.manifest}"
+        case _:
+            counted = (*manifest.priors, *manifest.tables)
+            cost = shown([prior.guarantee for prior in counted])
+    return {**named, "ε for the histogram": cost, **_drift_facts(manifest.drift)}
+
+
+def _drift_facts(drift: DriftSection | None) -> dict[str, str]:
     if drift is None:
-        return {"ε for the histogram": shown([prior.guarantee for prior in manifest.priors])}
-    origin = f"{drift.in_force.epoch}, {drift.in_force.manifest}"
-    paid = shown([manifest.prior.guarantee]) if drift.drifted else f"0: that of epoch {origin}"
+        return {}
     if drift.test is None:
-        return {"ε for the histogram": paid, "test for drift": "none: the session's hits are spent"}
+        return {"test for drift": "none: the session's hits are spent"}
     charged = "" if drift.test.session is None else ", charged to a session over all epochs"
     return {
-        "ε for the histogram": paid,
         "ε of the test for drift": shown([drift.test.guarantee]) + charged,
-        "tested against": origin,
+        "tested against": f"{drift.in_force.epoch}, {drift.in_force.manifest}",
     }
 
 

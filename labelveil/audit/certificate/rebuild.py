@@ -102,9 +102,7 @@ def _noisy(manifest: Manifest) -> Released:
     """What labels paid for, or what was public beforehand."""
     released = manifest.message.released
     known = {
-        group: prior
-        for group, prior in released.priors.items()
-        if prior.decoded is None or prior.public
+        group: prior for group, prior in released.priors.items() if prior.noisy or prior.public
     }
     return replace(released, priors=known)
 

@@ -18,6 +18,7 @@ from labelveil.common.guarantees import (
     Unit,
     ZeroConcentratedDP,
     adaptive_total,
+    composition,
     epsilon_at,
     pld,
 )
@@ -73,6 +74,31 @@ def test_optimal_composition_is_the_sum_over_all_outcomes(
     for nothing in (0, F(1, 10**200)):
         assert optimal_composition(parts, nothing).exact_epsilon == sum(map(F, epsilons))
     assert optimal_composition(parts, F(99, 100)).exact_epsilon == 0
+
+
+def test_long_products_are_cut_to_the_safe_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts, delta = [ApproximateDP.of(F(1, 100), F(1, 10**9))] * 5000, F(1, 10**5)
+    once, other = 1 - F(1, 10**9), F(2, 3)
+    cut = composition._product({once: 5000, other: 7})
+    exact, bits = once**5000 * other**7, composition._EXACT_BITS
+    assert exact.denominator.bit_length() > 2 * bits
+    assert cut.denominator.bit_length() <= bits + 1
+    assert 0 < exact - cut < F(2**14, 2**bits)
+    assert composition._product({once: 1000, other: 7}) == once**1000 * other**7
+    found = optimal_composition(parts, delta)
+    monkeypatch.setattr(composition, "_EXACT_BITS", 1 << 20)
+    assert composition._product({once: 5000, other: 7}) == exact
+    assert optimal_composition(parts, delta) == found
+
+
+def test_many_equal_parts_are_composed_as_powers() -> None:
+    """One by one, their exact failure probabilities would take a minute."""
+    parts, delta = [ApproximateDP.of(F(1, 1000), F(1, 10**13))] * 30_000, F(1, 10**6)
+    pure = optimal_composition([PureDP.of(F(1, 1000))] * 30_000, delta)
+    found = optimal_composition(parts, delta)
+    assert pure.epsilon < found.epsilon < pure.epsilon * 1.01
+    with pytest.raises(PrivacyError, match="which the parts spend"):
+        optimal_composition(parts, F(29, 10**10))
 
 
 def test_totals_take_the_least_route() -> None:

@@ -108,7 +108,7 @@ def test_a_rare_value_is_expected_and_not_taken_for_none(away: float) -> None:
     """Two in a hundred at ε = 0.5 are decoded to less than 0 in one release of eight."""
     rows, spread = 20_000, 290.0
     rare = round(away * spread)
-    both = NoisyPrior(np.array([rows - rare, rare]), Fraction(0), rows, decoded=2**0.5 * spread)
+    both = NoisyPrior(np.array([rows - rare, rare]), Fraction(0), rows, code_noise=2**0.5 * spread)
     shares = np.linspace(0, 1, 200_001)
     logarithms = -((rows * shares - rare) ** 2) / (2 * spread**2)
     weights = np.exp(logarithms - logarithms.max())

@@ -78,7 +78,7 @@ def test_labels_that_may_lie_anywhere_have_ten_steps(upper: int, points: int) ->
 
 def test_what_placing_labels_does_to_them() -> None:
     grid, labels = Grid.from_step(0, 1, 0.1), np.array([0.0, 0.1, 0.3, 0.25, 0.99, 2.0, -1.0])
-    moved = sum((grid.moved(labels[:3]), grid.moved(labels[3:])), RoundingEffect())
+    moved = sum(map(grid.rounding_effect, (labels[:3], labels[3:])), RoundingEffect())
     assert (moved.labels, moved.between, moved.fractional) == (7, 2, 4)
     many = np.tile(labels, 20_000)
     placed = grid.points[grid.round(many, seeded_entropy(5).words("round", 0, many.size))]
@@ -99,7 +99,7 @@ def test_many_labels_far_from_0_add_up_as_one_sum_has_it() -> None:
     base = 2.0**32  # whose square has no bits left for those of a variance
     grid = Grid.from_edges(base + np.array([90.0, 91.0, 93.5, 100.0]))
     labels = base + np.random.default_rng(2).uniform(89, 101, 20_001)
-    moved, inside = grid.moved(labels), np.clip(labels, base + 90, base + 100)
+    moved, inside = grid.rounding_effect(labels), np.clip(labels, base + 90, base + 100)
     at, shares = grid.neighbours(labels)
     places = grid.points[at]
     assert (places * shares).sum(axis=1) == pytest.approx(inside)
@@ -109,7 +109,7 @@ def test_many_labels_far_from_0_add_up_as_one_sum_has_it() -> None:
     assert moved.between == np.count_nonzero((inside > base + 90) & (inside < base + 100))
     assert moved.share == pytest.approx(added.mean() / (inside - base).var())
     assert grid.outside(labels) == np.count_nonzero(inside != labels)
-    alike = Grid.from_edges([90, 95]).moved(np.full(7, 92.5))
+    alike = Grid.from_edges([90, 95]).rounding_effect(np.full(7, 92.5))
     assert (alike.between, alike.share) == (7, 0.0)  # no variance that anything could add to
 
 

@@ -41,7 +41,7 @@ def test_the_noise_of_a_histogram_by_its_formulas(group: int) -> None:
 
 
 def test_what_was_decoded_or_expected_has_no_noise_of_its_own() -> None:
-    decoded = noisy(5, 4, 1, decoded=2.5)
+    decoded = noisy(5, 4, 1, code_noise=2.5)
     assert (decoded.scale, decoded.deviation, decoded.public) == (0, 2.5, False)
     expected = expected_prior(np.array([1.0, 0.0, 3.0]), group=2)
     assert (expected.scale, expected.deviation, expected.public) == (0, 0.0, True)
@@ -69,7 +69,7 @@ def test_cells_in_another_order_stay_the_same_cells() -> None:
 @pytest.mark.parametrize("counts", [(900, 100), (100, 900), (-60, 1060), (1000, 0), (500, 500)])
 def test_two_decoded_shares_are_expected_ones(counts: tuple[int, int]) -> None:
     """The mean of a share s in 0 … 1 given its noisy value, by a sum over s."""
-    prior = NoisyPrior(np.array(counts), Fraction(0), 1000, decoded=50.0)
+    prior = NoisyPrior(np.array(counts), Fraction(0), 1000, code_noise=50.0)
     s = (np.arange(200_000) + 0.5) / 200_000
     weights = np.exp(-((counts[0] / 1000 - s) ** 2) / (2 * (0.05**2 / 2)))
     mean = float(weights @ s / weights.sum())
@@ -239,7 +239,7 @@ def test_what_rounding_does_by_hand() -> None:
     indices, shares = grid.neighbours(values)
     assert indices.tolist() == [[0, 1], [0, 1], [1, 2], [1, 2], [1, 2]]
     assert shares.tolist() == [[1, 0], [0.75, 0.25], [1, 0], [0.25, 0.75], [0, 1]]
-    moved = grid.moved(values)
+    moved = grid.rounding_effect(values)
     # 0.5 is a quarter of the way along 2: 4 · 3/16; 5 three quarters along 4: 16 · 3/16
     assert (moved.labels, moved.between, moved.fractional, moved.added) == (5, 2, 1, 3.75)
     assert (moved.total, moved.squares) == (13.5, 0.25 + 4 + 25 + 36)

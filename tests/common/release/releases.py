@@ -93,7 +93,7 @@ def manifest_of(
             {
                 "labels": list(names),
                 "noisy_counts": prior.noisy_counts.tolist(),
-                "noise": "discrete-laplace" if prior.decoded is None else "randomized-response",
+                "noise": "discrete-laplace" if prior.noisy else "randomized-response",
                 "scale": str(prior.scale),
                 "start": [],
                 "guarantee": prior.guarantee.to_json(),

@@ -93,7 +93,7 @@ class OfSums:
     def warn(self, text: str) -> None:
         OfSums.done.append(("warn", text))
 
-    def told(self, scores: str) -> tuple[list[str], list[str]]:
+    def summary(self, scores: str) -> tuple[list[str], list[str]]:
         return ["take care"], [scores]
 
 
@@ -166,8 +166,8 @@ class All:
         scores = SimpleNamespace(warnings=["take care"], summary=["good"])
         return {"pay": scores} if not given or not given[-1] else {"pay": scores, "late": scores}
 
-    def told(self, scores: Any) -> tuple[list[str], list[str]]:
-        return Stages.told(cast(Any, self), scores)
+    def summary(self, scores: Any) -> tuple[list[str], list[str]]:
+        return Stages.summary(cast(Any, self), scores)
 
     def prefix(self, label: str) -> str:
         return f"{label}> "

@@ -66,7 +66,7 @@ FOUND = Explained(
 )
 VAGUE = replace(FOUND, share=Measured(0.1, -0.2, 0.4))
 CLIPPED = Clipped(20.0, 0.034, FOUND)
-WITH_SUMS = FOUND.told_by(Measured(0.5, 0.4, 0.6), Measured(4.0, 3.0, 5.0), 9.0, 1200)
+WITH_SUMS = FOUND.by_sums(Measured(0.5, 0.4, 0.6), Measured(4.0, 3.0, 5.0), 9.0, 1200)
 
 
 def test_a_summary_says_what_decides_and_on_how_many_events_it_rests() -> None:

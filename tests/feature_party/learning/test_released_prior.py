@@ -73,7 +73,7 @@ def test_without_codes_or_with_a_histogram_made_of_them_nothing_changes() -> Non
     outputs = told.shape[1]
     none = prior_given_codes(made.prior, told, np.zeros(outputs, np.int64))
     assert np.array_equal(none, made.prior.probabilities)
-    decoded = NoisyPrior(counts, made.prior.exact_epsilon, int(counts.sum()), decoded=30.0)
+    decoded = NoisyPrior(counts, made.prior.exact_epsilon, int(counts.sum()), code_noise=30.0)
     same = prior_given_codes(decoded, told, np.full(outputs, 10))
     assert np.array_equal(same, decoded.probabilities)
 

@@ -98,7 +98,7 @@ def test_of_several_workers_the_first_saves_and_says_what_was_learned(
     monkeypatch.setattr(Learning, "withdrawn", ["it was withdrawn"])
     workers: Any = SimpleNamespace(first=first, wait=lambda: done.append("wait"))
     labels = prepared(2)
-    labels["y0"].found = SimpleNamespace(told=lambda ignored: ["x is a number"])
+    labels["y0"].found = SimpleNamespace(describe=lambda ignored: ["x is a number"])
     folder = tmp_path / "m"
     stages = Learning(configured(world, tmp_path), quiet, workers=workers, _labels=labels)
     stages.train(asks=True)

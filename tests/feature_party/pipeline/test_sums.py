@@ -269,7 +269,7 @@ def test_noise_below_no_errors_at_all_leaves_an_interval(
 ) -> None:
     """R² of 1 to 1 would be more than any noisy sum can tell."""
     metrics = evaluated(stages, deviations, 0.0)
-    warnings, (line,) = stages.told(metrics)
+    warnings, (line,) = stages.summary(metrics)
     assert warnings == metrics["warnings"]
     assert line.startswith("better than a constant: yes; R² ")
     assert line.endswith(", by sums over 1,000 events kept")
@@ -287,7 +287,7 @@ def test_sums_that_no_labels_have_leave_a_model_without_a_score(
     (said,) = metrics["warnings"]
     assert said.startswith("no sums tell how good this model is: no labels have such sums")
     assert not {"verdict", "estimated_r2"} & set(metrics)
-    assert stages.told(metrics) == (metrics["warnings"], [])
+    assert stages.summary(metrics) == (metrics["warnings"], [])
     counted = [metrics[name] for name in ("rows", "training_rows", "holdout_rows")]
     assert counted == [EVENTS, TAUGHT, 0]
     step = stages.answers[0].answer.question.lattice.step  # from 0 to 10, both ends included

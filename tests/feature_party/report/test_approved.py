@@ -33,6 +33,7 @@ from labelveil.common.mechanisms.group_sums import (
     NoisySums,
     PrivateSums,
 )
+from labelveil.common.release.message import StatedMessage
 from labelveil.common.report.figures import style
 from labelveil.common.version import software
 from labelveil.feature_party.evaluation.clipped_labels import Clipped
@@ -394,13 +395,16 @@ def test_a_page_says_who_paid_for_the_prior(
 
 def costing(*priors: dict[str, Any], **of_manifest: Any) -> Any:
     """A manifest of which only that is known which its priors cost."""
-    plain = {"noisy": True, "public": False, "start": None, "scale": "8"}
+    plain = {"noisy": True, "public": False, "decoded": False, "start": None, "scale": "8"}
     known: dict[str, Any] = {
         "drift": None, "test_guarantee": None, "prior_paid": True, "questioned": False,
+        "sums": None,
         "prior_guarantee": SimpleNamespace(epsilon=0.25),
         "priors": [SimpleNamespace(**{**plain, **prior}) for prior in priors],
     }  # fmt: skip
-    return SimpleNamespace(**{**known, **of_manifest})
+    manifest = SimpleNamespace(**{**known, **of_manifest})
+    manifest.prior_source = vars(StatedMessage)["prior_source"].fget(manifest)
+    return manifest
 
 
 TESTED = SimpleNamespace(epsilon=0.05)
@@ -421,7 +425,7 @@ LATER = SimpleNamespace(in_force=EARLIER.in_force, test=SimpleNamespace(session=
         ),
         (costing({"noisy": False, "public": True}), "nothing for a prior, which was public before"),
         (
-            costing({"noisy": False}, prior_paid=False),
+            costing({"noisy": False, "decoded": True}, prior_paid=False),
             "nothing for the histogram, which the randomized labels tell themselves",
         ),
         (

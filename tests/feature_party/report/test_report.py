@@ -166,7 +166,7 @@ def test_title_verdict_and_interval_are_of_one_estimate(
     interval may be 0."""
     told, other = Measured(*share), Measured(0.9, 0.8, 1.0)  # which decides nothing
     codes = replace(EXPLAINED, share=told, assumption_free=other, association=0.0)
-    explained = replace(EXPLAINED, share=other).told_by(told, Measured(5.1, 4, 6), 7.9, 600)
+    explained = replace(EXPLAINED, share=other).by_sums(told, Measured(5.1, 4, 6), 7.9, 600)
     explained = replace(explained, association=0.0) if sums else codes
     said = headline(make_inputs(simulated=False, explained=explained))
     text = " ".join(said.sentences)

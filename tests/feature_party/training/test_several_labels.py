@@ -185,7 +185,7 @@ def test_what_is_about_one_label_says_so(tmp_path: Path, monkeypatch: pytest.Mon
     assert ideal["test_mse"] == ideal["labels"][0]["test_mse"] != ideal["labels"][1]["test_mse"]
     page = (tmp_path / "report.html").read_text()
     assert all(f"report-{name}.html" in page for name in NAMES)
-    warnings, lines = run.told(scores)
+    warnings, lines = run.summary(scores)
     assert [line for line in lines if line.removesuffix(":") in NAMES] == [f"{n}:" for n in NAMES]
     assert all(warning.startswith(("returned: ", "amount: ")) for warning in warnings)
     with pytest.raises(ConfigError, match="'squared' must be one of returned:squared"):

@@ -16,6 +16,7 @@ from labelveil.common.guarantees import PureDP, guarantee_from_json
 from labelveil.common.randomizers.design.assessment import Assessment
 from labelveil.common.randomizers.message.terms import LabelTerms
 from labelveil.common.release.manifest import Manifest
+from labelveil.common.release.message import StatedMessage
 from labelveil.label_party.commands.plan import _json, print_divisions, print_plan
 from labelveil.label_party.commands.release import epoch_line
 from labelveil.label_party.commands.synthesize import _lines as table_lines
@@ -216,8 +217,9 @@ def epoch_of(**facts: Any) -> Any:
         "prior_guarantee": told(epsilon=0.125),
         "test_guarantee": None,
     }
-    left = PureDP.of(Fraction(5, 4))
-    return told(manifest=told(**{**usual, **facts}), payment=told(left=left))
+    left, manifest = PureDP.of(Fraction(5, 4)), told(**{**usual, **facts})
+    manifest.prior_source = vars(StatedMessage)["prior_source"].fget(manifest)
+    return told(manifest=manifest, payment=told(left=left))
 
 
 def drift(*, drifted: bool, state: Any = None, tested: bool = True) -> Any:

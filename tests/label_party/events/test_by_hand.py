@@ -290,7 +290,7 @@ def test_categories_that_nobody_has_are_named() -> None:
 
 def test_what_placing_on_a_grid_does_is_summed_over_events() -> None:
     values = np.array([[0.0], [0.25], [2.0], [3.5], [9.0], [-4.0], [14.0]])
-    (moved,) = numbered(values).moved([Grid.from_edges([0.0, 1.0, 4.0, 10.0])])
+    (moved,) = numbered(values).rounding_effects([Grid.from_edges([0.0, 1.0, 4.0, 10.0])])
     inside = np.clip(values[:, 0], 0, 10)
     # a label between a and b goes to either without bias: (x - a)(b - x) of variance
     added = 0.25 * 0.75 + 1.0 * 2.0 + 2.5 * 0.5 + 5.0 * 1.0

@@ -46,7 +46,7 @@ def warnings_of(tally: Tally, labels: Mapping[str, int], **others: Any) -> list[
 
 def coarse(grid: Grid, moved: RoundingEffect) -> list[str]:
     """What is said where placing the labels on a grid does that."""
-    events = SimpleNamespace(tally=USUAL, moved=lambda grids: [moved])
+    events = SimpleNamespace(tally=USUAL, rounding_effects=lambda grids: [moved])
     plan = SimpleNamespace(grids=[grid], strata=None)
     said = Intention((), events, NAMES, plan).warnings()
     sums = SimpleNamespace(question=SimpleNamespace(lattice=SimpleNamespace(grid=grid)))
@@ -78,7 +78,7 @@ def test_each_warning(odd: dict[str, float], still_usual: dict[str, float], said
 def test_a_coarse_grid_is_warned_of() -> None:
     labels = np.linspace(0, 1, 101)
     for grid, warned in ((Grid.from_step(0, 1, 1), True), (Grid.from_step(0, 1, 0.2), False)):
-        assert bool(coarse(grid, grid.moved(labels))) == warned
+        assert bool(coarse(grid, grid.rounding_effect(labels))) == warned
     assert coarse(Grid.from_step(0, 1, 1), RoundingEffect(9, 9, 9, 4, 5, 5)) == [
         "the grid has 2 points, 1 apart; 9 of 9 labels lie between, which adds 180.0% to their"
         " variance; choose a finer one"
@@ -99,7 +99,10 @@ def test_a_label_of_several_is_named() -> None:
     grid = Grid.from_step(0, 1, 1)
     events = SimpleNamespace(
         tally=USUAL,
-        moved=lambda grids: [RoundingEffect(9, 9, 9, 0, 5, 5), RoundingEffect(9, 9, 9, 4, 5, 5)],
+        rounding_effects=lambda grids: [
+            RoundingEffect(9, 9, 9, 0, 5, 5),
+            RoundingEffect(9, 9, 9, 4, 5, 5),
+        ],
         explained=lambda strata: [0.0, 1.0],
     )
     plan = SimpleNamespace(grids=[grid, grid], strata=object())
@@ -189,7 +192,7 @@ def test_strata_that_give_a_label_away_are_told_with_its_name() -> None:
     shares = [0.9, 0.904]
     events = SimpleNamespace(
         tally=replace(USUAL, labels=USUAL.labels * 2),
-        moved=lambda grids: [RoundingEffect()] * 2,
+        rounding_effects=lambda grids: [RoundingEffect()] * 2,
         explained=lambda strata: shares if strata == "strata" else [],
     )
     grids = [Grid.from_step(0, 1, 0.2)] * 2

@@ -19,9 +19,8 @@ from labelveil.common.exact.channel import FiniteChannel, randomized_response_ro
 from labelveil.common.guarantees import PureDP
 from labelveil.common.release.manifest import Manifest
 from labelveil.label_party.config.sections import LabelPartyConfig
-from labelveil.label_party.release.message import build
 from tests.common.release.releases import text_of
-from tests.label_party.made_up import Kept, numbered
+from tests.label_party.made_up import Kept, build_counted, numbered
 
 Change = Callable[[dict[str, Any]], Any]
 
@@ -40,8 +39,8 @@ def message(division: str) -> dict[str, Any]:
     labels = np.column_stack([rows % 3, rows % 2]).astype(float)
     entropy = Entropy(hashlib.sha256(b"test").digest())
     plan = chosen.plan_message(len(labels))
-    built = build(numbered(labels), chosen, plan, entropy, Kept())
-    found: dict[str, Any] = json.loads(built.manifest_bytes)
+    built = build_counted(numbered(labels), chosen, plan, entropy, Kept())
+    found: dict[str, Any] = json.loads(built.to_bytes())
     return found
 
 

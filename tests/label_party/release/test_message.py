@@ -20,8 +20,8 @@ from labelveil.common.release.blocks import decode_codes
 from labelveil.common.release.manifest import Manifest
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events.steps import Events
-from labelveil.label_party.release.message import Built, build, count_labels
-from tests.label_party.made_up import Kept, numbered
+from labelveil.label_party.release.message import count_labels
+from tests.label_party.made_up import Kept, build_counted, numbered
 from tests.statistics import fits, laplace_mass, mean_fits
 
 
@@ -46,12 +46,12 @@ def fixed_entropy(seed: int) -> Entropy:
     return Entropy(hashlib.sha256(f"test {seed}".encode()).digest())
 
 
-def built(values: list[float], config: LabelPartyConfig, seed: int = 0) -> tuple[Built, Kept]:
+def built(values: list[float], config: LabelPartyConfig, seed: int = 0) -> tuple[Manifest, Kept]:
     rows = Kept()
     events = completed(values)
     plan = config.plan_message(events.rows)
     done: list[int] = []
-    made = build(events, config, plan, fixed_entropy(seed), rows, done.append)
+    made = build_counted(events, config, plan, fixed_entropy(seed), rows, done.append)
     assert sum(done) == events.rows  # what a bar shows is all of it at the end
     return made, rows
 
@@ -67,7 +67,7 @@ def test_the_claimed_epsilon_follows_from_the_integers_and_never_passes_the_requ
         privacy |= {"unit": "user", "user": "u", "max_records_per_user": group}
     config = configuration(privacy=privacy, domain={"upper": 5})
     result, _ = built([float(i % 6) for i in range(500)], config)
-    manifest = Manifest.from_bytes(result.manifest_bytes)
+    manifest = Manifest.from_bytes(result.to_bytes())
     prior = Fraction(2 * group) / Fraction(manifest.prior.scale)
     rows = manifest.channel.rows
     assert all(sum(row) == 2**64 for row in rows)
@@ -82,8 +82,7 @@ def test_the_claimed_epsilon_follows_from_the_integers_and_never_passes_the_requ
 
 
 def test_rows_codes_and_digests_fit_together() -> None:
-    result, rows = built([0.0, 1.0, 2.0] * 50_000, configuration())
-    manifest = result.manifest
+    manifest, rows = built([0.0, 1.0, 2.0] * 50_000, configuration())
     assert len(manifest.content.blocks) == 3
     assert manifest.population.digest == hashlib.sha256(rows.keys).hexdigest()
     codes = decode_codes(rows.codes, manifest.content.code_bytes)
@@ -105,7 +104,7 @@ def test_each_label_that_is_sent_apart_is_counted_for_itself() -> None:
 
 def test_repeatable_entropy_is_refused() -> None:
     with pytest.raises(PrivacyError, match="system_entropy"):
-        build(
+        build_counted(
             completed([1.0]),
             configuration(),
             configuration().plan_message(1),
@@ -120,8 +119,10 @@ def test_two_builds_of_the_same_labels_differ() -> None:
     for _ in range(2):
         rows = Kept()
         plan = config.plan_message(300)
-        result = build(completed([0.0, 1.0, 2.0] * 100), config, plan, system_entropy(), rows)
-        outcomes.append((rows.codes, tuple(result.manifest.prior.noisy_counts)))
+        result = build_counted(
+            completed([0.0, 1.0, 2.0] * 100), config, plan, system_entropy(), rows
+        )
+        outcomes.append((rows.codes, tuple(result.prior.noisy_counts)))
     assert outcomes[0][0] != outcomes[1][0]
     assert outcomes[0][1] != outcomes[1][1]
 
@@ -131,7 +132,7 @@ def test_only_the_noisy_histogram_and_the_codes_depend_on_labels() -> None:
     config = configuration()
     low, _ = built([0.0] * 400, config, seed=3)
     high, _ = built([-50.0] * 200 + [0.0] * 200, config, seed=3)
-    assert low.manifest_bytes == high.manifest_bytes  # clipped labels leave no trace
+    assert low.to_bytes() == high.to_bytes()  # clipped labels leave no trace
 
 
 def test_one_swapped_label_moves_the_counts_by_two_and_the_bins_not_at_all_if_counts_stay() -> None:
@@ -139,11 +140,9 @@ def test_one_swapped_label_moves_the_counts_by_two_and_the_bins_not_at_all_if_co
     values = [0.0, 1.0, 2.0] * 100
     before, rows_before = built(values, config, seed=4)
     after, rows_after = built([2.0, *values[1:]], config, seed=4)
-    change = np.abs(
-        np.array(before.manifest.prior.noisy_counts) - after.manifest.prior.noisy_counts
-    )
+    change = np.abs(np.array(before.prior.noisy_counts) - after.prior.noisy_counts)
     assert change.sum() == 2
-    if before.manifest.randomizer == after.manifest.randomizer:
+    if before.randomizer == after.randomizer:
         codes = [np.frombuffer(r.codes, dtype=np.uint8) for r in (rows_before, rows_after)]
         assert not np.any(codes[0][1:] != codes[1][1:])
 
@@ -152,7 +151,7 @@ def test_clipping_happens_before_anything_random() -> None:
     inside, rows_inside = built([2.0] * 300, configuration(), seed=5)
     outside, rows_outside = built([2e6] * 300, configuration(), seed=5)
     assert rows_inside.codes == rows_outside.codes
-    assert inside.manifest.prior == outside.manifest.prior
+    assert inside.prior == outside.prior
 
 
 @pytest.mark.slow
@@ -165,10 +164,10 @@ def test_noise_on_every_cell_is_discrete_laplace_of_scale_two_over_epsilon_one()
     noise = []
     for seed in range(300):
         result, _ = built(values, config, seed)
-        noise.append(np.array(result.manifest.prior.noisy_counts) - counts)
+        noise.append(np.array(result.prior.noisy_counts) - counts)
     pooled = np.array(noise)
-    scale = float(Fraction(result.manifest.prior.scale))
-    assert scale == pytest.approx(2 / result.manifest.prior_guarantee.epsilon)
+    scale = float(Fraction(result.prior.scale))
+    assert scale == pytest.approx(2 / result.prior_guarantee.epsilon)
     for cell in range(4):
         assert fits(pooled[:, cell], laplace_mass(scale))
     assert fits(pooled.ravel(), laplace_mass(scale))
@@ -190,7 +189,7 @@ def test_noise_on_every_cell_is_discrete_laplace_of_scale_two_over_epsilon_one()
 def test_few_labels_spend_nothing_on_a_prior(domain: dict[str, object]) -> None:
     config = configuration(domain=domain, randomizer={"name": "auto"})
     result, rows = built([float(i % 2) for i in range(3000)], config)
-    manifest = Manifest.from_bytes(result.manifest_bytes)
+    manifest = Manifest.from_bytes(result.to_bytes())
     assert manifest.randomizer.name == "randomized-response"
     assert manifest.prior.decoded
     assert not manifest.prior_paid
@@ -205,7 +204,7 @@ def test_few_labels_spend_nothing_on_a_prior(domain: dict[str, object]) -> None:
 
 def test_a_decoded_histogram_claims_no_more_than_the_codes() -> None:
     config = configuration(domain={"upper": 1}, randomizer={"name": "auto"})
-    data = json.loads(built([0.0, 1.0] * 50, config)[0].manifest_bytes)
+    data = json.loads(built([0.0, 1.0] * 50, config)[0].to_bytes())
     half = {**data["priors"][0]["guarantee"], "epsilon": "1/2"}
     for prior in ({"guarantee": half}, {"scale": "4"}, {"noise": "discrete-laplace"}):
         changed = {**data, "priors": [{**data["priors"][0], **prior}]}

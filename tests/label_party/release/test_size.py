@@ -25,8 +25,8 @@ def check_cents(name: str, epsilon: float) -> None:
     )
     result, _ = built([0.01 * (i * i % 6001) for i in range(300)], config)
     most = largest_manifest(config.plan_message(300))
-    assert len(result.manifest_bytes) <= most <= MANIFEST_BYTES
-    assert len(Manifest.from_bytes(result.manifest_bytes).label.grid) == 6001
+    assert len(result.to_bytes()) <= most <= MANIFEST_BYTES
+    assert len(Manifest.from_bytes(result.to_bytes()).label.grid) == 6001
 
 
 @pytest.mark.parametrize(

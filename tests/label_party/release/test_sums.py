@@ -27,7 +27,7 @@ from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.question import encode_question, most_bytes
 from labelveil.common.wire import evaluation_pb2, evaluation_pb2_grpc
 from labelveil.label_party.events.steps import Events
-from labelveil.label_party.release.sums import build_sums
+from labelveil.label_party.release.answer import build_sums
 from labelveil.label_party.server.run import running
 from tests.effort import one_in
 from tests.label_party.conftest import EVENTS, Client, Party

@@ -10,8 +10,12 @@ from labelveil.common.csv_files import Dialect
 from labelveil.label_party.events.columns import Column
 from labelveil.label_party.events.epoch import Rows
 from labelveil.label_party.sources.anomalies import Anomalies
+from labelveil.label_party.sources.databases import Query
 from labelveil.label_party.sources.remote_source import Source
 from labelveil.label_party.sources.tables import CSV
+
+PLANTED = "73571.25"
+"""A value of a row, which no message may show."""
 
 
 def read_events(
@@ -27,3 +31,7 @@ def read_events(
 ) -> tuple[pl.DataFrame, Anomalies]:
     columns = tuple(map(Column, others))
     return Rows(source, key, tuple(labels), user, day, columns, None, dialect).read(rows)
+
+
+def read_query(query: Query, names: list[str]) -> pl.DataFrame:
+    return pl.concat(frame for frame, _ in query.chunks(names)).select(names)

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 import random
-import re
 import shutil
 import sqlite3
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from labelveil.common.errors import ReleaseError, not_none
 from labelveil.common.guarantees import (
     ApproximateDP,
     BoundedRange,
@@ -30,8 +25,6 @@ from labelveil.common.guarantees import (
     guarantee_from_json,
 )
 from labelveil.common.guarantees.base import _KINDS
-from labelveil.common.release.manifest import Manifest
-from labelveil.label_party.commands.backup import _fail_if_damaged
 from labelveil.label_party.events.open import open_events
 from labelveil.label_party.events.steps import Events
 from labelveil.label_party.server.run import running
@@ -41,28 +34,11 @@ from labelveil.label_party.store.release_store import ReleaseWriter, Store
 from labelveil.label_party.store.seal import adopt
 from tests.effort import EXHAUSTIVE
 from tests.faults import Ended, Experiments, Mode
-from tests.label_party import fault_bodies
-from tests.label_party.conftest import BODIES, Client, Party, Result
+from tests.label_party.conftest import BODIES, Party, Result
+from tests.label_party.store.backups import Connect, account_of, damage, lose_store, restore
 from tests.label_party.store.ledgers import reserve
 
-Connect = Callable[..., Client]
-
 KINDS = (PureDP, ApproximateDP, ZeroConcentratedDP, RenyiDP, BoundedRange)
-
-
-def _account(party: Party) -> dict[str, Any]:
-    (account,) = json.loads(party.run("budget", "--json").out)
-    return dict(account)
-
-
-def _lose_store(party: Party) -> Path:
-    old = party.folder / "old_store"
-    party.store.rename(old)
-    return old
-
-
-def _restore(party: Party, *more: str) -> Result:
-    return party.run("restore", "b.tar", *more)
 
 
 def test_a_backup_taken_while_serving_and_building_is_a_working_store(
@@ -85,10 +61,10 @@ def test_a_backup_taken_while_serving_and_building_is_a_working_store(
             assert party.release(data__epoch="2").code == 0
         assert client.fetch(described) == before
     assert [result.code for result in taken] == [0]
-    _lose_store(party)
-    done = _restore(party, "--lost", "2")
+    lose_store(party)
+    done = restore(party, "--lost", "2")
     assert done.code == 0, done
-    account = _account(party)
+    account = account_of(party)
     assert [(c["epoch"], c["state"]) for c in account["charges"]] == [
         ("1", "committed"),
         ("2", "committed"),
@@ -138,12 +114,12 @@ def test_releases_since_the_backup_that_are_still_there_count(
     assert party.run("backup", "--to", "b.tar").code == 0
     assert party.release(data__epoch="2").code == 0
     codes = (party.store / "releases" / "labels" / "2" / "codes.bin").read_bytes()
-    assert "exists already" in _restore(party, "--nothing-since").error
+    assert "exists already" in restore(party, "--nothing-since").error
     for path in party.store.glob("ledger.sqlite*"):
         path.unlink()
-    done = _restore(party, *stated)
+    done = restore(party, *stated)
     assert "counted as spent: labels/2" in done.out
-    assert _account(party)["left"]["epsilon"] == "1"
+    assert account_of(party)["left"]["epsilon"] == "1"
     assert "already released" in party.release(data__epoch="2").out
     assert (party.store / "releases" / "labels" / "2" / "codes.bin").read_bytes() == codes
 
@@ -156,14 +132,14 @@ def test_other_outcomes_come_back_and_can_be_lost(party: Party) -> None:
     ask = ["top-k", "--by", "kind", "--categories", "kinds.txt", "--k", "1"]
     assert party.run(*ask, "--out", "one.json").code == 0
     assert party.run("backup", "--to", "b.tar").code == 0
-    _lose_store(party)
-    done = _restore(party, "--lost", "2:top-k by kind=0.5")
+    lose_store(party)
+    done = restore(party, "--lost", "2:top-k by kind=0.5")
     assert done.code == 0, done
     assert party.run(*ask, "--out", "two.json").code == 0
     one, two = (party.folder / name for name in ("one.json", "two.json"))
     assert one.read_bytes() == two.read_bytes()
     assert json.loads(party.run(*ask, "--json").out)["existed"]
-    assert _account(party)["left"]["epsilon"] == "3/2"
+    assert account_of(party)["left"]["epsilon"] == "3/2"
     assert "bytes are lost" in party.run(*ask, "--epoch", "2").error
 
 
@@ -182,10 +158,10 @@ def test_what_is_lost_is_stated_as_any_guarantee(party: Party, guarantee: Guaran
     assert type(guarantee) in KINDS
     assert party.release(privacy__total_delta=1e-6).code == 0
     assert party.run("backup", "--to", "b.tar").code == 0
-    _lose_store(party)
-    done = _restore(party, "--lost", f"2:top-k by kind={json.dumps(guarantee.to_json())}")
+    lose_store(party)
+    done = restore(party, "--lost", f"2:top-k by kind={json.dumps(guarantee.to_json())}")
     assert done.code == 0, done
-    lost = _account(party)["charges"][-1]
+    lost = account_of(party)["charges"][-1]
     assert guarantee_from_json(lost["guarantee"]) == guarantee
     assert (lost["composition"], lost["digest"]) == ("additive", "")
     assert party.run("backup", "--to", "c.tar").code == 0  # it has no bytes that could be missing
@@ -199,8 +175,8 @@ def test_what_is_lost_may_have_been_about_any_event(party: Party) -> None:
     """Which events it was about is unknown: another account says why it is separate, or shares."""
     assert party.release(data__epoch="3").code == 0
     assert party.run("backup", "--to", "b.tar").code == 0
-    _lose_store(party)
-    assert _restore(party, "--lost", "2").code == 0
+    lose_store(party)
+    assert restore(party, "--lost", "2").code == 0
     withdrawn = party.run("withdraw", "3", "--reason", "a mistake", "--yes", "--json")
     assert json.loads(withdrawn.out)["latest"] is None  # nobody is served what is lost
     party.write_population({"key": [f"other-{i}" for i in range(200)]})
@@ -219,11 +195,11 @@ def test_what_is_lost_may_have_been_about_any_event(party: Party) -> None:
 def test_a_lost_release_of_another_unit_is_refused(party: Party) -> None:
     assert party.release().code == 0
     assert party.run("backup", "--to", "b.tar").code == 0
-    _lose_store(party)
+    lose_store(party)
     user = json.dumps(PureDP.of(1, unit=Unit.USER).to_json())
-    assert "do not compose" in _restore(party, "--lost", f"2={user}").error
+    assert "do not compose" in restore(party, "--lost", f"2={user}").error
     for damaged in ('{"kind": "pure"}', '{"kind": "none", "unit": 1}', "{"):
-        assert "set --lost" in _restore(party, "--lost", f"2={damaged}").error
+        assert "set --lost" in restore(party, "--lost", f"2={damaged}").error
 
 
 def test_releases_that_are_counted_come_in_the_order_in_which_they_were_sold(party: Party) -> None:
@@ -243,110 +219,12 @@ def test_releases_that_are_counted_come_in_the_order_in_which_they_were_sold(par
 def test_nothing_is_restored_without_a_word_on_what_came_after(party: Party) -> None:
     assert party.release().code == 0
     assert party.run("backup", "--to", "b.tar").code == 0
-    _lose_store(party)
-    assert "--nothing-since or --lost" in _restore(party).error
-    assert "--nothing-since or --lost" in _restore(party, "--nothing-since", "--lost", "2").error
+    lose_store(party)
+    assert "--nothing-since or --lost" in restore(party).error
+    assert "--nothing-since or --lost" in restore(party, "--nothing-since", "--lost", "2").error
     for bad in ("2=0", "2=-1", "../x", "2:top-k", "2=nan", "=1"):
-        assert "must be EPOCH" in _restore(party, "--lost", bad).error
+        assert "must be EPOCH" in restore(party, "--lost", bad).error
     assert not Store(party.store).ledger_path.exists()
-
-
-def _truncate(data: bytes) -> bytes:
-    return data[: data.index(b"backup.json")]
-
-
-def _flip(data: bytes) -> bytes:
-    at = data.index(b"SQLite format 3") + 5000
-    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
-
-
-def _with(
-    name: str, kind: bytes = tarfile.REGTYPE, content: bytes = b""
-) -> Callable[[bytes], bytes]:
-    """Add a member of some name to a backup; with content in place of the one that there is."""
-
-    def spoil(data: bytes) -> bytes:
-        out = io.BytesIO()
-        with (
-            tarfile.open(fileobj=io.BytesIO(data)) as old,
-            tarfile.open(fileobj=out, mode="w") as new,
-        ):
-            for member in old:
-                if not content or member.name != name:
-                    new.addfile(member, old.extractfile(member))
-            evil = tarfile.TarInfo(name)
-            evil.type, evil.linkname, evil.size = kind, "../../evil", len(content)
-            new.addfile(evil, io.BytesIO(content))
-        return out.getvalue()
-
-    return spoil
-
-
-_MORE = (
-    _with("releases/../../evil/x/y"),
-    _with("releases/labels/1/x/../../../../../evil"),
-    _with("evil"),
-    _with("ledger.sqlite"),  # for a second time
-    _with("releases/labels/1/more.bin", tarfile.SYMTYPE),
-    _with("backup.json", content=b"[" * 10**5),  # deeper than a parser goes
-)
-
-
-@pytest.mark.parametrize("spoil", [_truncate, _flip, *_MORE, lambda data: b"no archive" * 99])
-def test_a_backup_without_its_ledger_restores_nothing(
-    party: Party, spoil: Callable[[bytes], bytes]
-) -> None:
-    assert party.release().code == 0
-    assert party.run("backup", "--to", "b.tar").code == 0
-    shutil.rmtree(party.store)
-    path = party.folder / "b.tar"
-    path.write_bytes(spoil(path.read_bytes()))
-    assert "is not a backup with a whole ledger" in _restore(party, "--nothing-since").error
-    assert not Store(party.store).ledger_path.exists()
-    assert not list(party.store.glob("releases/*/*"))
-    assert not [*party.folder.rglob("evil"), *party.folder.parent.glob("evil")]
-
-
-def test_of_a_forged_backup_nothing_is_restored(party: Party) -> None:
-    assert party.release().code == 0
-    assert party.run("backup", "--to", "b.tar").code == 0
-    shutil.rmtree(party.store)
-    path = party.folder / "b.tar"
-    with tarfile.open(path) as archive:
-        index = json.load(not_none(archive.extractfile("backup.json")))
-    ledger = b"no database" * 400
-    index["ledger"] = hashlib.sha256(ledger).hexdigest()
-    forged = _with("backup.json", content=json.dumps(index).encode())(path.read_bytes())
-    path.write_bytes(_with("ledger.sqlite", content=ledger)(forged))
-    assert _restore(party, "--nothing-since").error.startswith("error: ledger ")
-    assert not Store(party.store).ledger_path.exists()
-
-
-@pytest.mark.parametrize("said", [{"files": [1]}, {"damaged": 3}])
-def test_of_a_backup_whose_digests_are_none_the_rest_is_restored(
-    party: Party, said: dict[str, Any]
-) -> None:
-    assert party.release().code == 0
-    assert party.run("backup", "--to", "b.tar").code == 0
-    shutil.rmtree(party.store)
-    path = party.folder / "b.tar"
-    path.write_bytes(_with("digests.json", content=json.dumps(said).encode())(path.read_bytes()))
-    assert _restore(party, "--nothing-since").code == 0
-    assert _account(party)["left"]["epsilon"] == "2"
-
-
-def test_another_stores_backup_is_not_taken_for_an_account_that_spent_nothing(
-    party: Party,
-) -> None:
-    assert party.release().code == 0
-    assert party.run("backup", "--to", "b.tar").code == 0
-    _lose_store(party)
-    other = "--set=privacy.account=other"
-    refused = _restore(party, "--nothing-since", other).error
-    assert "knows nothing that account 'other' spent, only account labels" in refused
-    assert not Store(party.store).ledger_path.exists()
-    assert not list(party.store.glob("releases/*"))
-    assert _restore(party, "--lost", "7", other).code == 0  # its first release, after the backup
 
 
 @pytest.mark.parametrize("restored", [False, True])
@@ -355,9 +233,9 @@ def test_what_a_store_holds_is_its_owners_alone(party: Party, restored: bool) ->
     if restored:
         assert party.release().code == 0
         assert party.run("backup", "--to", "b.tar").code == 0
-        _lose_store(party)
+        lose_store(party)
     party.store.mkdir(mode=0o755)
-    assert (_restore(party, "--nothing-since") if restored else party.release()).code == 0
+    assert (restore(party, "--nothing-since") if restored else party.release()).code == 0
     modes = {path.name: path.stat().st_mode & 0o077 for path in party.store.rglob("*.*")}
     assert len(modes) > 4
     assert set(modes.values()) == {0}, modes
@@ -377,210 +255,6 @@ def test_refused_backups_leave_no_file(party: Party, monkeypatch: pytest.MonkeyP
     error = party.run("backup", "--to", "c.tar").error
     assert "cannot be written: disk I/O error; set --to" in error
     assert not [*party.folder.glob(".*"), *party.folder.glob("c.tar")]
-
-
-def _damage(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
-def test_a_backup_names_what_is_damaged_and_its_restore_takes_the_rest(
-    party: Party, connect: Connect
-) -> None:
-    for epoch in ("1", "2"):
-        assert party.release(data__epoch=epoch).code == 0
-    before = {
-        path.name: path.read_bytes() for path in (party.store / "releases/labels/1").iterdir()
-    }
-    _damage(party.store / "releases/labels/2/codes.bin")
-    (covered,) = (party.store / "covered").iterdir()
-    made = party.run("backup", "--to", "b.tar", "--json")
-    assert made.code == 1
-    assert "b.tar was written, but not whole: releases/labels/2 (" in made.err
-    assert [*json.loads(made.out)["damaged"]] == ["releases/labels/2"]
-    assert json.loads(made.out)["releases"] == 1
-    with tarfile.open(party.folder / "b.tar") as archive:
-        assert not any(name.startswith("releases/labels/2") for name in archive.getnames())
-        (last,) = [archive.extractfile(name) for name in archive.getnames()[-1:]]
-        assert last is not None
-        assert [*json.load(last)["damaged"]] == ["releases/labels/2"]
-    shutil.rmtree(party.store)
-    restored = _restore(party, "--nothing-since")
-    assert restored.code == 1
-    assert "these stay spent, but are not whole: releases/labels/2 (" in restored.err
-    assert _account(party)["left"]["epsilon"] == "1"
-    folder = party.store / "releases/labels/1"
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-    assert (party.store / "covered" / covered.name).exists()
-    assert "cannot be read" in party.release(data__epoch="2").error  # never built again
-    with running(party.config()) as address:
-        client = connect(address)
-        assert client.fetch(client.describe(epoch="1"))[1] == before["codes.bin"]
-    # what cannot be put back is withdrawn, and the next backup is whole
-    assert party.run("withdraw", "2", "--reason", "its disk failed", "--yes").code == 0
-    assert party.run("backup", "--to", "c.tar").code == 0
-    with running(party.config()) as address:
-        assert Manifest.from_bytes(connect(address).describe().manifest).epoch == "1"
-
-
-def test_all_that_a_backup_lacks_is_named(party: Party) -> None:
-    """A release that is not whole, keys that another was asked for, and what a session cost."""
-    fault_bodies.question(str(party.folder), "3")
-    fault_bodies.submit(str(party.folder), "1")
-    assert party.release(data__epoch="1", data__population='"submitted"').code == 0
-    assert party.release(data__epoch="2", privacy__epsilon=0.25).code == 0
-    (keys,) = (party.store / "populations/labels/1").glob("*.keys")
-    _damage(party.store / "releases/labels/2/codes.bin")
-    _damage(keys)
-    (session,) = party.store.glob("**/outcome.bin")
-    shutil.rmtree(session.parent)
-    lacking = {"releases/labels/2", keys.relative_to(party.store).as_posix()}
-    note = session.with_name("charge.json").relative_to(party.store).as_posix()
-    covered = min((party.store / "covered").iterdir())
-    covered.unlink()
-    covered.mkdir()  # the disk cannot read it, and says why
-    lacking.add(covered.relative_to(party.store).as_posix())
-    made = party.run("backup", "--to", "b.tar", "--json")
-    assert {*json.loads(made.out)["damaged"]} == lacking | {note}
-    shutil.rmtree(party.store)
-    said = _restore(party, "--nothing-since").err
-    assert all(name in said for name in lacking)
-    assert note not in said  # it was in the ledger
-
-
-def test_of_much_that_is_damaged_some_is_named() -> None:
-    names = [f"releases/labels/{n}" for n in range(7)]
-    for some, said in ((names[:5], "labels/4 (gone); mend"), (names, "labels/4 and 2 more (gone)")):
-        with pytest.raises(ReleaseError, match=re.escape(said)):
-            _fail_if_damaged(dict.fromkeys(some, "gone"), "lost", "mend")
-
-
-def test_a_backup_takes_a_charge_from_the_ledger_where_the_note_of_it_is_damaged(
-    party: Party,
-) -> None:
-    assert party.release().code == 0
-    _damage(party.store / "releases/labels/1/charge.json")
-    assert "releases/labels/1/charge.json (" in party.run("backup", "--to", "b.tar").err
-    for path in party.store.glob("ledger.sqlite*"):
-        path.unlink()
-    assert "--lost EPOCH" in party.run("restore", "--nothing-since").error
-    for there in (True, False):
-        if not there:
-            shutil.rmtree(party.store)
-        assert _restore(party, "--nothing-since").code == 0
-        for path in party.store.glob("ledger.sqlite*"):
-            path.unlink()
-        assert party.run("restore", "--nothing-since").code == 0
-        assert _account(party)["left"]["epsilon"] == "2"
-        for path in party.store.glob("ledger.sqlite*"):
-            path.unlink()
-
-
-def test_a_backup_takes_no_note_of_another_purchase(party: Party) -> None:
-    """Of its name, and of another ledger: the bytes that lie there are not what it was for."""
-    other, note = (
-        folder / "releases/labels/1/charge.json" for folder in (party.folder / "other", party.store)
-    )
-    assert party.release(store__directory='"other"').code == 0
-    (party.folder / "label_party.toml.receipt").unlink()
-    assert party.release().code == 0
-    digest = json.loads(note.read_text())["digest"]
-    note.write_text(other.read_text())
-    assert "charge.json is of something else" in party.run("backup", "--to", "b.tar").err
-    shutil.rmtree(party.store)
-    assert _restore(party, "--nothing-since").code == 0
-    assert json.loads(note.read_text())["digest"] == digest
-
-
-def _cut_off(data: bytes) -> bytes:
-    """As by a disk that is full, in the second release."""
-    return data[: data.index(b"releases/labels/2/manifest.json") + 700]
-
-
-def _hide(data: bytes) -> bytes:
-    """A heading is damaged, and its file with it."""
-    at = data.index(b"releases/labels/2/codes.bin")
-    return data[:at] + b"R" + data[at + 1 :]
-
-
-def _flip_codes(data: bytes) -> bytes:
-    at = data.index(b"releases/labels/2/codes.bin") + 512 + 10
-    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
-
-
-@pytest.mark.parametrize("spoil", [_cut_off, _hide, _flip_codes])
-def test_of_a_damaged_backup_what_is_whole_is_restored(
-    party: Party, spoil: Callable[[bytes], bytes]
-) -> None:
-    for epoch in ("1", "2"):
-        assert party.release(data__epoch=epoch).code == 0
-    codes = (party.store / "releases/labels/1/codes.bin").read_bytes()
-    assert json.loads(party.run("backup", "--to", "b.tar", "--json").out)["releases"] == 2
-    old = _lose_store(party)
-    path = party.folder / "b.tar"
-    whole = path.read_bytes()
-    path.write_bytes(spoil(whole))
-    done = _restore(party, "--nothing-since")
-    assert (done.code, done.err.count("\n")) == (1, 1), done
-    assert "releases/labels/2" in done.err
-    assert _account(party)["left"]["epsilon"] == "1"
-    assert (party.store / "releases/labels/1/codes.bin").read_bytes() == codes
-    assert not (party.store / "releases/labels/2").exists()
-    # the same release from elsewhere is what the ledger knows
-    for name in ("releases/labels/2", "covered"):
-        shutil.copytree(old / name, party.store / name, dirs_exist_ok=True)
-    path.unlink()
-    assert party.run("backup", "--to", "b.tar").code == 0
-
-
-def test_of_a_backup_without_its_digests_only_what_its_ledger_knows_is_restored(
-    party: Party,
-) -> None:
-    """A population has none there, and what says who has paid has its digest as its name."""
-    fault_bodies.submit(str(party.folder), "1")
-    assert party.release(data__population='"submitted"').code == 0
-    (covered,) = (party.store / "covered").iterdir()
-    assert party.run("backup", "--to", "b.tar").code == 0
-    path = party.folder / "b.tar"
-    whole = path.read_bytes()
-    _lose_store(party)
-    for spoilt in (False, True):
-        data = bytearray(whole[: whole.rindex(b"digests.json")])
-        at = data.index(f"covered/{covered.name}".encode())
-        data[at + 512 + 8] ^= spoilt
-        path.write_bytes(data)
-        done = _restore(party, "--nothing-since")
-        assert (done.code, covered.name in done.err, done.err.count("\n")) == (1, spoilt, 1), done
-        assert spoilt or "b.tar has no digest of populations/labels/1/" in done.err
-        assert list((party.store / "covered").glob("*")) == [covered] * (not spoilt)
-        assert not list(party.store.glob("populations/*/*/*"))
-        shutil.rmtree(party.store)
-
-
-def test_a_backup_that_was_forged_removes_nothing_outside(party: Party) -> None:
-    """What is said of files that are not in it leads nowhere."""
-    assert party.release().code == 0
-    assert party.run("backup", "--to", "b.tar").code == 0
-    outside = party.folder / "join.key"
-    out = io.BytesIO()
-    with tarfile.open(party.folder / "b.tar") as old, tarfile.open(fileobj=out, mode="w") as new:
-        for member in old:
-            content = old.extractfile(member)
-            assert content is not None
-            data = content.read()
-            if member.name == "digests.json":
-                names = (str(outside), "../../join.key", "releases/../../../join.key")
-                forged = json.loads(data)
-                forged["files"] |= dict.fromkeys(names, "0" * 64)
-                data = json.dumps(forged).encode()
-                member.size = len(data)
-            new.addfile(member, io.BytesIO(data))
-    (party.folder / "b.tar").write_bytes(out.getvalue())
-    shutil.rmtree(party.store)
-    assert _restore(party, "--nothing-since").code == 1
-    assert outside.exists()
-    assert _account(party)["left"]["epsilon"] == "2"
 
 
 def test_killed_at_some_steps_of_a_restore_the_next_one_finishes(
@@ -611,7 +285,7 @@ def test_killed_at_some_steps_of_a_restore_the_next_one_finishes(
         if not (party.store / "ledger.sqlite").exists():
             assert "is gone" in party.run("budget").error
             assert run(Mode.COUNT).error == ""
-        assert _account(party)["left"]["epsilon"] == "1"
+        assert account_of(party)["left"]["epsilon"] == "1"
         assert {
             path.relative_to(party.store): path.read_bytes()
             for path in party.store.glob("releases/**/*.*")
@@ -624,11 +298,11 @@ def test_a_restore_mends_what_is_damaged_in_the_store(party: Party) -> None:
     before = {path: path.read_bytes() for path in party.store.glob("releases/*/*/*")}
     assert party.run("backup", "--to", "b.tar").code == 0
     for name in ("1/codes.bin", "2/codes.bin", "2/charge.json"):
-        _damage(party.store / "releases/labels" / name)
+        damage(party.store / "releases/labels" / name)
     for path in party.store.glob("ledger.sqlite*"):
         path.unlink()
     assert "cannot be read: Is a directory" in party.run("restore", ".", "--nothing-since").error
-    assert _restore(party, "--nothing-since").code == 0
+    assert restore(party, "--nothing-since").code == 0
     assert {path: path.read_bytes() for path in party.store.glob("releases/*/*/*")} == before
 
 
@@ -642,7 +316,7 @@ def test_a_restore_takes_the_place_of_nothing_that_another_ledger_sold(party: Pa
     before = codes.read_bytes()
     for path in party.store.glob("ledger.sqlite*"):
         path.unlink()
-    assert "is whole, and not what the backup has" in _restore(party, "--nothing-since").error
+    assert "is whole, and not what the backup has" in restore(party, "--nothing-since").error
     assert codes.read_bytes() == before
     assert "is gone, but 1 of the" in party.run("budget").error
 
@@ -674,8 +348,8 @@ def test_a_missing_ledger_beside_releases_is_an_error_of_every_command(
         assert "ledger.sqlite is gone, but 1 of the releases and answers" in error, command
         assert "label-party restore BACKUP" in error
     assert not (party.folder / "c.tar").exists()
-    assert _restore(party, "--nothing-since").code == 0
-    assert _account(party)["left"]["epsilon"] == "2"
+    assert restore(party, "--nothing-since").code == 0
+    assert account_of(party)["left"]["epsilon"] == "2"
 
 
 def test_a_store_that_was_there_and_is_gone_is_an_error(party: Party) -> None:
@@ -688,7 +362,7 @@ def test_a_store_that_was_there_and_is_gone_is_an_error(party: Party) -> None:
     assert "spent nothing" in party.run("budget").out
     assert party.release().code == 0
     assert party.run("backup", "--to", "b.tar").code == 0
-    lost = _lose_store(party)
+    lost = lose_store(party)
     for command in (["budget"], ["status"], ["release"], ["serve"], ["backup", "--to", "c.tar"]):
         assert "is gone, or empty" in party.run(*command).error, command
         assert not party.store.exists()
@@ -704,10 +378,10 @@ def test_a_store_that_was_there_and_is_gone_is_an_error(party: Party) -> None:
     assert moved[0]["left"]["epsilon"] == "2"
     party.store.rmdir()
     lost.rename(party.store)
-    assert _account(party)["left"]["epsilon"] == "2"
-    _lose_store(party)
-    assert _restore(party, "--nothing-since").code == 0
-    assert _account(party)["left"]["epsilon"] == "2"
+    assert account_of(party)["left"]["epsilon"] == "2"
+    lose_store(party)
+    assert restore(party, "--nothing-since").code == 0
+    assert account_of(party)["left"]["epsilon"] == "2"
 
 
 def test_a_store_that_goes_while_a_release_is_read_is_not_begun_anew(
@@ -719,7 +393,7 @@ def test_a_store_that_goes_while_a_release_is_read_is_not_begun_anew(
     @contextmanager
     def unmounting(*read: Any, **how: Any) -> Iterator[Events]:
         with open_events(*read, **how) as events:
-            _lose_store(party)
+            lose_store(party)
             yield events
 
     monkeypatch.setattr("labelveil.label_party.release.run.open_events", unmounting)
@@ -749,7 +423,9 @@ def test_a_damaged_receipt_begins_no_ledger(party: Party, damage: bytes) -> None
     refused = party.run("release", "--store", "new_store").error
     assert "label_party.toml.receipt is damaged" in refused
     assert not (party.folder / "new_store").exists()
-    assert _account(party)["left"]["epsilon"] == "2"  # its own ledger is there, and is known again
+    assert (
+        account_of(party)["left"]["epsilon"] == "2"
+    )  # its own ledger is there, and is known again
     assert party.store.name in json.loads(receipt.read_bytes())
 
 
@@ -774,8 +450,8 @@ def test_a_copied_configuration_begins_no_ledger_unseen(party: Party) -> None:
 def test_the_ledger_alone_remembers_restorations(party: Party) -> None:
     assert party.release().code == 0
     assert party.run("backup", "--to", "b.tar").code == 0
-    _lose_store(party)
-    assert _restore(party, "--nothing-since").code == 0
+    lose_store(party)
+    assert restore(party, "--nothing-since").code == 0
     database = sqlite3.connect(Store(party.store).ledger_path)
     (row,) = database.execute("SELECT statement FROM restores").fetchall()
     database.close()

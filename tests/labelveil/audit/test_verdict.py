@@ -15,14 +15,12 @@ from labelveil.audit.verdict import (
     Check,
     Power,
     Probes,
-    Verdict,
     cpu_seconds,
     number,
     worst,
 )
 from labelveil.common.errors import ReleaseError
-
-PASS, FAIL, UNKNOWN = Verdict.PASS, Verdict.FAIL, Verdict.NOT_CHECKABLE
+from tests.labelveil.audit.checks import FAIL, PASS, UNKNOWN
 
 
 def test_a_failure_is_worse_than_what_is_undecided_and_that_than_a_pass() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
@@ -57,7 +58,7 @@ def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
-def test_what_a_mask_hides_is_missing_and_an_epsilon_may_be_of_numpys() -> None:
+def test_what_a_mask_hides_is_missing_as_pandas_na_is_and_an_epsilon_may_be_of_numpys() -> None:
     features = np.random.default_rng(0).normal(size=(200, 2))
     labels = features[:, 0]
     model = PrivateRidge(epsilon=np.float32(1), bounds=(-1, 1))  # type: ignore[arg-type]
@@ -65,6 +66,7 @@ def test_what_a_mask_hides_is_missing_and_an_epsilon_may_be_of_numpys() -> None:
     for which, hidden in (
         ("y", (features, np.ma.array(labels, mask=labels > 1))),
         ("X", (np.ma.array(features, mask=features > 1), labels)),
+        ("X", (np.where(features > 1, pd.NA, features.astype(object)), labels)),
     ):
         with pytest.raises(ValueError, match=f"Input {which} contains NaN"):
             model.fit(*hidden)

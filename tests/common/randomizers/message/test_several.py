@@ -155,7 +155,7 @@ def test_what_needs_no_prior_is_not_counted() -> None:
     assert asked == [[(0, 1)], [(1,)]]
     split = sent(labels, TERMS, 1.0, 0, "split").message
     (_, told), (_, counted) = split.histograms
-    assert told.decoded
+    assert told.code_noise
     assert told.exact_epsilon == 0
     assert split.guarantee == PureDP.of(
         sum(

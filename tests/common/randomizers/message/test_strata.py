@@ -329,7 +329,7 @@ def test_every_histogram_that_codes_tell_is_decoded_by_its_own_channel() -> None
         assert seen.sum() == 3001
         assert np.abs(told.noisy_counts - (seen - 3001 * lie) / (keep - lie)).max() < 0.51
         spread = np.sqrt(3001 * lie * (1 - lie) * points / (points - 1)) / (keep - lie)
-        assert told.decoded == pytest.approx(spread, rel=1e-9)
+        assert told.code_noise == pytest.approx(spread, rel=1e-9)
 
 
 def test_a_question_on_other_points_expects_the_same_means_of_each_stratum(

@@ -36,8 +36,8 @@ from labelveil.common.release.sections import DriftSection, InForceSection
 from labelveil.common.security.pilot_certificates import write_certificates
 from labelveil.simulation.processes import StageFailed
 from tests.common.release.releases import make_release
+from tests.labelveil.audit.checks import FAIL, PASS, UNKNOWN
 
-PASS, FAIL, UNKNOWN = Verdict.PASS, Verdict.FAIL, Verdict.NOT_CHECKABLE
 SETTINGS = CanarySettings(rows=1000, epsilon=0.5)
 
 

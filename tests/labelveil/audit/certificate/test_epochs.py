@@ -29,11 +29,11 @@ from labelveil.common.mechanisms.interactive.targets import not_prior
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.table import write_release
 from tests.common.release.releases import make_release
+from tests.labelveil.audit.checks import FAIL, PASS, UNKNOWN
 from tests.labelveil.audit.conftest import in_key_order
 
 Change = Callable[[dict[str, Any]], None]
 
-PASS, FAIL, UNKNOWN = Verdict.PASS, Verdict.FAIL, Verdict.NOT_CHECKABLE
 MADE = in_key_order(*make_release(60))
 KEYS = [MADE[1][at : at + 16] for at in range(0, 16 * 60, 16)]
 

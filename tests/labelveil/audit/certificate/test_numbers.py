@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 import struct
 from collections.abc import Callable
 from dataclasses import replace
@@ -65,9 +64,9 @@ from tests.common.release.releases import make_release, text_of, words_of
 from tests.effort import effort
 from tests.labelveil.audit.certificate.answers import answered
 from tests.labelveil.audit.certificate.summed import QUESTION, sums_of, write_sums
+from tests.labelveil.audit.checks import FAIL, PASS, UNKNOWN, numbers
 from tests.labelveil.audit.conftest import evidence_of, in_key_order
 
-PASS, FAIL, UNKNOWN = Verdict.PASS, Verdict.FAIL, Verdict.NOT_CHECKABLE
 MANIFEST, KEYS, CODES = in_key_order(*make_release(300))
 DATA = json.loads(MANIFEST.to_bytes())
 Change = Callable[[dict[str, Any]], None]
@@ -78,10 +77,6 @@ def changed(change: Change, data: dict[str, Any] = DATA) -> Evidence:
     data = json.loads(json.dumps(data))
     change(data)
     return evidence_of(Manifest.model_validate(data))
-
-
-def numbers(text: str) -> list[float]:
-    return [float(each.replace(",", "")) for each in re.findall(r"\d[\d,]*\.?\d*(?:e-\d+)?", text)]
 
 
 def test_rows_of_weights_are_added_up_and_counted() -> None:

@@ -32,10 +32,10 @@ from labelveil.common.arrays import Words
 from labelveil.common.entropy import Entropy, seeded_entropy, system_entropy
 from labelveil.common.errors import ConfigError
 from labelveil.common.mechanisms.group_sums import NO_GROUP, GroupQuestion, Lattice, NoisySums
+from tests.labelveil.audit.checks import FAIL, PASS, UNKNOWN, numbers
 from tests.labelveil.audit.twins.library import SMALL
 from tests.labelveil.audit.twins.samplers import CLOCK
 
-PASS, FAIL, UNKNOWN = Verdict.PASS, Verdict.FAIL, Verdict.NOT_CHECKABLE
 TINY = replace(
     SMALL, runs=2000, records=1000, releases=500, calls=20, seeds=4, rows=2000, long_rows=4000,
     small_calls=64, starts=3, forks=1,
@@ -55,10 +55,6 @@ def coins(labels: Any) -> Any:
 def of(name: str, *labels: float, sizes: Sizes = TINY, **more: Any) -> Trial:
     grid = np.array(labels or (0.0, 1.0))
     return Trial(CallableSubject(f"{HERE}:{name}", grid, 1.0), sizes, **more)
-
-
-def numbers(text: str) -> list[float]:
-    return [float(each.replace(",", "")) for each in re.findall(r"\d[\d,]*\.?\d*", text)]
 
 
 def test_every_size_grows_with_the_effort_but_for_small_calls() -> None:

@@ -120,8 +120,11 @@ def test_the_copy_holds_no_reservation_and_is_one_file(party: Party) -> None:
     with tarfile.open(party.folder / "b.tar") as archive:
         archive.extract("ledger.sqlite", party.folder / "out", filter="data")
         names = archive.getnames()
-    adopt(party.folder / "out" / "ledger.sqlite")
-    with Ledger(party.folder / "out" / "ledger.sqlite") as ledger:
+    copied = party.folder / "out" / "ledger.sqlite"
+    # "file format write and read version": 1 is of a file without a log, as a read-only disk needs
+    assert copied.read_bytes()[18:20] == b"\1\1"
+    adopt(copied)
+    with Ledger(copied) as ledger:
         assert [entry.epoch for entry in ledger.charges()] == ["1"]
     assert (names[0], names[1], names[-1]) == ("ledger.sqlite", "backup.json", "digests.json")
     assert "releases/labels/1/codes.bin" in names
@@ -287,6 +290,7 @@ _MORE = (
     _with("releases/labels/1/x/../../../../../evil"),
     _with("evil"),
     _with("ledger.sqlite"),  # for a second time
+    _with("releases/labels/1/codes.bin"),
     _with("releases/labels/1/more.bin", tarfile.SYMTYPE),
     _with("backup.json", content=b"[" * 10**5),  # deeper than a parser goes
 )
@@ -558,6 +562,42 @@ def test_of_a_backup_without_its_digests_only_what_its_ledger_knows_is_restored(
         shutil.rmtree(party.store)
 
 
+def test_half_a_file_of_a_backup_that_was_cut_off_is_no_file(party: Party) -> None:
+    assert party.release().code == 0
+    signature = party.store / "releases/labels/1/manifest.sig"
+    signature.write_bytes(b"s" * 64)
+    assert party.run("backup", "--to", "b.tar").code == 0
+    path = party.folder / "b.tar"
+    data = path.read_bytes()
+    path.write_bytes(data[: data.index(b"s" * 64) + 20])
+    _lose_store(party)
+    assert "releases/labels/1" not in _restore(party, "--nothing-since").err
+    assert (signature.parent / "codes.bin").exists()
+    assert not signature.exists()
+
+
+def test_a_population_is_put_back_whole_and_not_over_another(party: Party) -> None:
+    fault_bodies.submit(str(party.folder), "1")
+    assert party.release(data__population='"submitted"').code == 0
+    assert party.run("backup", "--to", "b.tar").code == 0
+    path = party.folder / "b.tar"
+    whole = path.read_bytes()
+    (keys,) = party.store.glob("populations/labels/1/*.keys")
+    stated = keys.with_name("current.json")
+    stated.write_bytes(b"another")
+    for ledger in party.store.glob("ledger.sqlite*"):
+        ledger.unlink()
+    assert _restore(party, "--nothing-since").code == 0
+    assert (keys.exists(), stated.read_bytes()) == (True, b"another")
+    _lose_store(party)
+    damaged = bytearray(whole)
+    damaged[whole.index(f"labels/1/{keys.name}".encode()) + 512 + 8] ^= 1
+    path.write_bytes(damaged)
+    done = _restore(party, "--nothing-since")
+    assert (done.code, keys.name in done.err) == (1, True), done
+    assert (keys.exists(), stated.exists()) == (False, True)
+
+
 def test_a_backup_that_was_forged_removes_nothing_outside(party: Party) -> None:
     """What is said of files that are not in it leads nowhere."""
     assert party.release().code == 0
@@ -725,7 +765,7 @@ def test_a_store_that_goes_while_a_release_is_read_is_not_begun_anew(
     monkeypatch.setattr("labelveil.label_party.release.run.open_events", unmounting)
     refused = party.release(data__epoch="2").error
     assert "ledger.sqlite was there, and is gone" in refused
-    assert not Store(party.store).ledger_path.exists()
+    assert not party.store.exists()
 
 
 def test_a_ledger_is_remembered_from_its_first_charge_on(

@@ -182,7 +182,7 @@ class StatedMessage(Heading):
         if (sums := self.sums) is not None:
             return bits_of(sums.groups, len(sums.offsets), sums.largest_weight)
         rows = np.array([stratum.rows for stratum in self.strata if stratum.rows])
-        shares = rows / max(rows.sum(), 1)
+        shares = rows / self.population.rows
         return float(-shares @ np.log2(shares)) if self.questioned else 0.0
 
     @property

@@ -38,7 +38,7 @@ from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.store import seal
 from labelveil.label_party.store.backup import DIGESTS_FILE, FORMAT, INDEX_FILE, why_damaged
 from labelveil.label_party.store.disk import translating_errors
-from labelveil.label_party.store.entries import LABELS, Charge, Purchase
+from labelveil.label_party.store.entries import LABELS, Purchase
 from labelveil.label_party.store.ledger import Ledger, ledger_errors
 from labelveil.label_party.store.recovery import recover
 from labelveil.label_party.store.release_store import (
@@ -159,7 +159,7 @@ def restore(
                 _place_folders(store, backup, ledger)
                 ledger.record_restore(backup.made_at, statement)
                 for entry in lost:  # what says no more what it cost is as lost as what is gone
-                    if _unreadable(store, ledger, entry):
+                    if _unreadable(store, entry):
                         ledger.count(entry)
                 counted = recover(store, ledger).counted
                 for entry in lost:  # what was found is not lost, and stays as it was counted
@@ -193,10 +193,10 @@ def _name(store: Store, charge: Purchase) -> str:
     return store.folder(*charge.name).relative_to(store.directory).as_posix()
 
 
-def _unreadable(store: Store, ledger: Ledger, entry: Purchase) -> bool:
-    """Whether there is a directory of this name that a ledger has yet to know, and cannot read."""
+def _unreadable(store: Store, entry: Purchase) -> bool:
+    """Whether there is a directory of this name that does not say what it cost."""
     path = store.folder(*entry.name)
-    if not path.exists() or ledger.find(*entry.name) is not None:
+    if not path.exists():
         return False
     try:
         store.read_charge(path)
@@ -316,7 +316,7 @@ def _place_folders(store: Store, backup: _Extracted, ledger: Ledger) -> None:
             if gone or not why_damaged(store, charge):
                 placed += _better_charge(store, source, target)
                 continue
-            _check_name(store, target, charge)
+            _check_name(store, target)
         placed.append((source, target))
     for digest in sorted({events.sha256 for _, events in ledger.coverage()}):
         source, target = backup.store.covered / digest, store.covered / digest
@@ -348,13 +348,13 @@ def _better_charge(store: Store, source: Path, target: Path) -> list[tuple[Path,
     return []
 
 
-def _check_name(store: Store, path: Path, charge: Charge) -> None:
-    """Refuse to take the place of what another ledger sold."""
+def _check_name(store: Store, path: Path) -> None:
+    """Refuse to take the place of what another ledger sold: it is whole, and not ours."""
     try:
         other = store.read_charge(path)
     except ReleaseError:
         return
-    if other.digest != charge.digest and not why_damaged(store, other):
+    if not why_damaged(store, other):
         raise ReleaseError(
             f"{path} is whole, and not what the backup has under its name; move it away if the"
             " backup is right; nothing was restored"

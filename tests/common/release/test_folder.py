@@ -280,15 +280,16 @@ def test_a_manifest_too_large_is_not_even_parsed(monkeypatch: pytest.MonkeyPatch
         Manifest.from_bytes(DATA)
 
 
-def test_a_users_release_states_its_unit() -> None:
-    manifest, _, _ = make_release(100, group=3)
-    assert Manifest.from_bytes(manifest.to_bytes()).privacy.records_per_unit == 3
+@pytest.mark.parametrize("group", [2, 3])
+def test_a_users_release_states_its_unit(group: int) -> None:
+    manifest, _, _ = make_release(100, group=group)
+    assert Manifest.from_bytes(manifest.to_bytes()).privacy.records_per_unit == group
     assert "user" in str(manifest.total_guarantee)
     data = json.loads(manifest.to_bytes())
     for section in (data["priors"][0]["guarantee"], data["randomizers"][0]["guarantee"]):
         section["unit"] = "record"
     data["privacy"]["total"]["unit"] = "record"
-    with pytest.raises(ReleaseError, match="3 records per unit"):
+    with pytest.raises(ReleaseError, match=f"{group} records per unit"):
         Manifest.from_bytes(json.dumps(data).encode())
 
 

@@ -400,10 +400,18 @@ def test_a_number_is_no_bomb(tmp_path: Path, claim: dict[str, Any]) -> None:
 
 def test_a_block_is_no_bomb() -> None:
     manifest = data()
-    manifest["content"]["block_rows"] = 1 << 35
-    text = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
-    with pytest.raises(ReleaseError, match="blocks of 34,359,738,368 rows, more than 65,536"):
-        Manifest.from_bytes(text)
+    for rows in (1 << 35, (1 << 16) + 1):
+        manifest["content"]["block_rows"] = rows
+        text = json.dumps(manifest, sort_keys=True, separators=(",", ":")).encode()
+        with pytest.raises(ReleaseError, match=f"blocks of {rows:,} rows, more than 65,536"):
+            Manifest.from_bytes(text)
+
+
+def test_what_no_reader_of_json_reads_is_not_written() -> None:
+    manifest = Manifest.model_validate(data())
+    privacy = manifest.privacy.model_copy(update={"requested_epsilon": float("nan")})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        manifest.model_copy(update={"privacy": privacy}).to_bytes()
 
 
 def test_a_claim_of_a_hundred_digits_is_judged_at_once(tmp_path: Path) -> None:

@@ -136,6 +136,12 @@ def test_a_claim_that_does_not_hold_is_refused(folder: Path, change: Change) -> 
     assert "\n" not in str(error.value)
 
 
+def test_each_event_may_be_a_group_of_its_own(folder: Path) -> None:
+    document = json.loads((folder / "manifest.json").read_bytes())
+    document["population"]["rows"] = document["sums"]["groups"]
+    assert Manifest.from_bytes(written(document)).rows == 3
+
+
 def test_codes_have_no_rows_of_their_own(tmp_path: Path) -> None:
     folder = unpack(kept(RELEASE), tmp_path / "codes")
     document = json.loads((folder / "manifest.json").read_bytes())

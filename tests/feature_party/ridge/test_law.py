@@ -37,6 +37,52 @@ def test_moments_of_what_is_clipped_are_integrals(mean: float, width: float) -> 
     assert inside[0] == pytest.approx(weight @ (np.abs(clipped) < width), abs=1e-4)
 
 
+def test_answers_are_told_apart_in_units_of_the_label() -> None:
+    """Of rows one behind the other's, and groups; a step is 1/2, and noise of 2 has its variance.
+
+    No label is clipped whose width reaches both bounds from its offset.
+    """
+    lattice = Lattice(0.0, 4.0, 8)
+    none = NO_GROUP
+    first = GroupQuestion(lattice, np.array([1, none, 0]), np.array([4, 3]), np.array([4]))
+    second = GroupQuestion(
+        lattice,
+        np.array([0, 0, none, 1]),
+        np.array([6, 4]),
+        np.array([2, 3, 4]),
+        np.array([0, 2, 1, 1]),
+        np.array([3, -1, 2, 2]),
+    )
+    answers = [
+        PrivateSums(NoisySums(question, Fraction(2)), np.array(sums))
+        for question, sums in ((first, [10, -3]), (second, [7, 8]))
+    ]
+    data = SumRows.from_answers(answers)
+    assert data.rows.tolist() == [0, 2, 3, 4, 6]
+    assert data.groups.tolist() == [1, 0, 2, 2, 3]
+    assert data.offsets.tolist() == [2.0, 2.0, 1.0, 2.0, 1.5]
+    assert data.widths.tolist() == [1.5, 2.0, 3.0, 3.0, 2.0]
+    assert data.open_ended.tolist() == [False, True, True, True, False]
+    assert data.weights.tolist() == [1.0, 1.0, 3.0, -1.0, 2.0]
+    assert data.sums.tolist() == [5.0, -1.5, 3.5, 4.0]
+    assert data.noise.tolist() == pytest.approx(
+        [each**2 for answer in answers for each in answer.deviations.tolist()]
+    )
+    mean, variance, slope = data.moments(np.full(7, 2.5), 0.5)
+    # of those that are not clipped: labels less their offsets, times their weights
+    assert mean[1:4].tolist() == [0.5, 4.5, -0.5]
+    assert variance[1:4].tolist() == [0.25, 2.25, 0.25]
+    assert slope[1:4].tolist() == [1.0, 3.0, -1.0]
+    # and of one that is: 0.5 … 3.5 is 4 deviations below and 2 above 2.5
+    assert slope[0] == pytest.approx(stats.norm.cdf(2) - stats.norm.cdf(-4))
+    inside = stats.truncnorm(-4, 2, 0.5, 0.5)
+    above, below = stats.norm.sf(2), stats.norm.cdf(-4)
+    first_moment = slope[0] * inside.mean() + 1.5 * (above - below)
+    second_moment = slope[0] * inside.moment(2) + 1.5**2 * (above + below)
+    assert mean[0] == pytest.approx(first_moment)
+    assert variance[0] == pytest.approx(second_moment - first_moment**2)
+
+
 @pytest.mark.slow
 @pytest.mark.statistical
 def test_sums_that_were_drawn_have_their_law() -> None:

@@ -17,6 +17,7 @@ from labelveil.feature_party.ridge.codes import CodeRows
 from labelveil.feature_party.ridge.fit import RidgeFit
 from labelveil.feature_party.ridge.law import SumRows
 from labelveil.feature_party.ridge.ridge import Ridge, Sparse, compressed
+from labelveil.feature_party.ridge.wave_sums import WaveSums
 
 ROWS, GROUPS = 6000, 200
 
@@ -130,6 +131,38 @@ def test_of_many_sums_those_that_teach_no_scales_teach_coefficients(
     clipped = replace(rows_of(groups, labels), open_ended=np.zeros(ROWS, dtype=np.bool_))
     points = RidgeFit(inputs, clipped, 0, 10, 0).run().predict(inputs)
     assert np.mean((points - labels) ** 2) < 0.02
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_sums_of_waves_and_their_slopes_are_those_of_single_rows(sparse: bool) -> None:
+    """Against double precision that follows every row back by itself."""
+    rng = np.random.default_rng(3)
+    rows, width, waves, count = 1500, 40, 7, 3  # more than the cache holds at a time
+    inputs = rng.normal(size=(rows, width)).astype(np.float32)
+    inputs[rng.random(inputs.shape) < 0.95] = 0
+    x = compressed(inputs) if sparse else torch.as_tensor(inputs)
+    assert isinstance(x, Sparse) == sparse
+    groups = torch.as_tensor(rng.integers(0, count, rows))
+    weights = torch.as_tensor(rng.uniform(-2, 2, rows).astype(np.float32))
+    frequencies = torch.as_tensor(rng.normal(size=(width, waves)).astype(np.float32))
+    phases = torch.as_tensor(rng.uniform(0, 6, waves).astype(np.float32))
+    scales = torch.as_tensor(rng.uniform(0.5, 2, width).astype(np.float32)).requires_grad_()
+    room = torch.empty(rows, waves)
+    found = WaveSums.apply(  # type: ignore[no-untyped-call]
+        scales, x, weights, groups, count, frequencies, phases, room
+    )
+    pulled = torch.as_tensor(rng.normal(size=(count, waves)))
+    (found.double() * pulled).sum().backward()
+
+    exact = scales.detach().double().requires_grad_()
+    angles = (torch.as_tensor(inputs).double() * exact) @ frequencies.double() + phases.double()
+    each = weights.double()[:, None] * (2 / waves) ** 0.5 * torch.cos(angles)
+    expected = torch.stack([each[groups == group].sum(dim=0) for group in range(count)])
+    (expected * pulled).sum().backward()
+    np.testing.assert_allclose(found.detach(), expected.detach(), atol=1e-3)
+    assert scales.grad is not None
+    assert exact.grad is not None
+    np.testing.assert_allclose(scales.grad, exact.grad, rtol=1e-3, atol=1e-3)
 
 
 def test_some_sums_keep_all_that_belongs_to_them() -> None:

@@ -24,7 +24,9 @@ from labelveil.label_party.commands.top_k import margin, print_top_k
 from labelveil.label_party.release.plan import Plan, PlanRow
 from labelveil.label_party.release.plan_divisions import DivisionPlan, DivisionRow
 from labelveil.label_party.release.prior_knowledge import PriorKnowledge
+from labelveil.label_party.store.release_store import Store
 from tests.label_party.conftest import EVENTS, Party
+from tests.label_party.store.ledgers import reserve
 
 
 def masked(text: str) -> str:
@@ -145,6 +147,16 @@ population            population.csv: 200 events
     after = pairs(masked(party.run("release", "--dry-run", "--epoch=2").out).splitlines())
     assert after["cap"] == "ε = 3 (replace-label, per record)"
     assert (after["spent"], after["left afterwards"]) == ("ε = 0.75", "ε = 1.25")
+
+
+def test_what_a_dead_process_left_is_said_to_be_taken_back(party: Party) -> None:
+    store, privacy = Store(party.store), party.config().privacy
+    store.create()
+    with store.open_ledger() as ledger:
+        for epoch in ("8", "9"):
+            reserve(ledger, "labels", epoch, privacy.charge, privacy.limit)
+    assert pairs(party.release().out.splitlines())["taken back"].startswith("2 unfinished release")
+    assert "taken back" not in party.release(data__epoch="2").out
 
 
 def test_the_ledger_says_who_spent_what_and_what_became_of_it(party: Party) -> None:

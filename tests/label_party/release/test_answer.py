@@ -29,6 +29,7 @@ from labelveil.common.release.question import decode_question, encode_question
 from labelveil.common.release.size import check_message
 from labelveil.common.wire import label_release_pb2 as wire
 from labelveil.label_party.release.answer import questioned_message
+from labelveil.label_party.release.run import run_release
 from labelveil.label_party.server.run import running
 from labelveil.label_party.server.submission import MAX_PART_BYTES
 from tests.effort import one_in
@@ -141,6 +142,22 @@ def test_labels_stay_on_the_points_that_are_configured(world: World) -> None:
     expected += 0.5 * np.pad(LAWS[:, 1::2], ((0, 0), (0, 1)))
     shares = expected / LAWS.sum(axis=1, keepdims=True)
     assert moved / moved.sum(axis=1, keepdims=True) == pytest.approx(shares, abs=1e-8)
+
+
+def test_a_question_is_answered_where_a_prior_is_in_force(world: World) -> None:
+    """A watch's first epoch pays for a prior, the second is tested by it, the third is asked."""
+    found = []
+    for epoch, numbers in enumerate(np.split(np.arange(EVENTS - EVENTS % 3), 3), start=1):
+        question = asking(STRATA[numbers]) if epoch == 3 else b""
+        world.submit(question, numbers, epoch=str(epoch))
+        config = world.party.config(**ASKED, data__epoch=f'"{epoch}"')
+        found.append(run_release(config, quiet=True, keeps_prior=True).manifest)
+    first, second, third = found
+    assert (first.drift, len(first.priors)) == (None, 1)
+    assert second.drift is not None
+    assert second.drift.in_force.epoch == "1"
+    assert [manifest.questioned for manifest in found] == [False, False, True]
+    assert (third.drift, third.priors) == (None, [])
 
 
 def alone() -> np.ndarray:

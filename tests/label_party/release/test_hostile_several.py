@@ -92,6 +92,25 @@ def both_at_once(data: dict[str, Any]) -> None:
     assert max(ratios) < Fraction(np.exp(2.0))  # one label alone is within the claim
 
 
+def fewer_outputs_than_values(data: dict[str, Any]) -> None:
+    """Rightly stated, but from two outputs nobody decodes how often each of three values is."""
+    one, other = data["randomizers"]
+    channel = FiniteChannel(
+        data["labels"][0]["grid"], [0, 1], randomized_response_rows(2, 0.5), [0, 1, 1]
+    )
+    spent = PureDP.of_channel(channel)
+    one |= {"channel": channel.to_json(), "guarantee": spent.to_json()}
+    total = spent.exact_epsilon + Fraction(other["guarantee"]["epsilon"])
+    data["privacy"]["total"] = PureDP.of(total).to_json()
+
+
+def drift_of_two_labels(data: dict[str, Any]) -> None:
+    """As if an earlier epoch had paid for the prior: a test is of one label."""
+    in_force = {"epoch": "0", "manifest": "0" * 64, "rows": 9}
+    data["drift"] = {"in_force": in_force, "test": None, "drifted": False}
+    data["privacy"]["total"] = data["randomizers"][0]["guarantee"]
+
+
 def thousands_of_points(data: dict[str, Any]) -> None:
     """Few bytes for a million cells, and for 2**80 of eight labels."""
     for label in data["labels"]:
@@ -114,6 +133,7 @@ def thousands_of_points(data: dict[str, Any]) -> None:
         (lambda d: d["content"].update(code_bytes=2), "codes of 2 bytes for 6 outputs"),
         (lambda d: d["labels"][0].update(note=1), "labels.0.note"),
         (lambda d: d["randomizers"][0].update(name="unbiased"), "such codes"),
+        (fewer_outputs_than_values, "such codes"),
         (lambda d: d["labels"][0]["grid"].extend([8.0, 9.0]), "for 5 cells"),
         (lambda d: d["priors"][0]["guarantee"].update(epsilon="1"), "decoded from the codes"),
         (lambda d: d.update(prior=d["priors"][0]), "prior"),
@@ -141,6 +161,7 @@ def test_a_manifest_of_own_channels(change: Change, said: str | None) -> None:
         (thousands_of_points, "for 1,000,000"),
         (lambda d: d["priors"][0].update(scale="1"), "scale times epsilon"),
         (lambda d: d.update(drift={"in_force": {}}), "drift"),
+        (drift_of_two_labels, "a release of 2 labels"),
     ],
 )
 def test_a_manifest_of_a_joint_channel(change: Change, said: str | None) -> None:

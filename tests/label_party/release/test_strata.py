@@ -342,6 +342,8 @@ def test_a_manifest_of_strata_that_contradicts_itself_is_refused(shops: Party) -
     for factor in (Fraction(1, 2), Fraction(2)):  # less noise than is claimed, and more
         other = {**table, "scale": str(Fraction(table["scale"]) * factor)}
         refused("scale times epsilon must be", tables=[other])
+    cells = len(whole["labels"][0]["grid"])
+    refused("a weight for each cell that is counted", tables=[{**table, "start": [1] * cells}])
     content = whole["content"]
     digest = hashlib.sha256(bytes.fromhex("".join([content["blocks"][0]] * 2))).hexdigest()
     more = {**content, "blocks": [content["blocks"][0]] * 2, "digest": digest}

@@ -96,8 +96,11 @@ def test_the_copy_holds_no_reservation_and_is_one_file(party: Party) -> None:
     with tarfile.open(party.folder / "b.tar") as archive:
         archive.extract("ledger.sqlite", party.folder / "out", filter="data")
         names = archive.getnames()
-    adopt(party.folder / "out" / "ledger.sqlite")
-    with Ledger(party.folder / "out" / "ledger.sqlite") as ledger:
+    copied = party.folder / "out" / "ledger.sqlite"
+    # "file format write and read version": 1 is of a file without a log, as a read-only disk needs
+    assert copied.read_bytes()[18:20] == b"\1\1"
+    adopt(copied)
+    with Ledger(copied) as ledger:
         assert [entry.epoch for entry in ledger.charges()] == ["1"]
     assert (names[0], names[1], names[-1]) == ("ledger.sqlite", "backup.json", "digests.json")
     assert "releases/labels/1/codes.bin" in names
@@ -399,7 +402,7 @@ def test_a_store_that_goes_while_a_release_is_read_is_not_begun_anew(
     monkeypatch.setattr("labelveil.label_party.release.run.open_events", unmounting)
     refused = party.release(data__epoch="2").error
     assert "ledger.sqlite was there, and is gone" in refused
-    assert not Store(party.store).ledger_path.exists()
+    assert not party.store.exists()
 
 
 def test_a_ledger_is_remembered_from_its_first_charge_on(

@@ -59,6 +59,7 @@ _MORE = (
     _with("releases/labels/1/x/../../../../../evil"),
     _with("evil"),
     _with("ledger.sqlite"),  # for a second time
+    _with("releases/labels/1/codes.bin"),
     _with("releases/labels/1/more.bin", tarfile.SYMTYPE),
     _with("backup.json", content=b"[" * 10**5),  # deeper than a parser goes
 )
@@ -292,6 +293,42 @@ def test_of_a_backup_without_its_digests_only_what_its_ledger_knows_is_restored(
         assert list((party.store / "covered").glob("*")) == [covered] * (not spoilt)
         assert not list(party.store.glob("populations/*/*/*"))
         shutil.rmtree(party.store)
+
+
+def test_half_a_file_of_a_backup_that_was_cut_off_is_no_file(party: Party) -> None:
+    assert party.release().code == 0
+    signature = party.store / "releases/labels/1/manifest.sig"
+    signature.write_bytes(b"s" * 64)
+    assert party.run("backup", "--to", "b.tar").code == 0
+    path = party.folder / "b.tar"
+    data = path.read_bytes()
+    path.write_bytes(data[: data.index(b"s" * 64) + 20])
+    lose_store(party)
+    assert "releases/labels/1" not in restore(party, "--nothing-since").err
+    assert (signature.parent / "codes.bin").exists()
+    assert not signature.exists()
+
+
+def test_a_population_is_put_back_whole_and_not_over_another(party: Party) -> None:
+    fault_bodies.submit(str(party.folder), "1")
+    assert party.release(data__population='"submitted"').code == 0
+    assert party.run("backup", "--to", "b.tar").code == 0
+    path = party.folder / "b.tar"
+    whole = path.read_bytes()
+    (keys,) = party.store.glob("populations/labels/1/*.keys")
+    stated = keys.with_name("current.json")
+    stated.write_bytes(b"another")
+    for ledger in party.store.glob("ledger.sqlite*"):
+        ledger.unlink()
+    assert restore(party, "--nothing-since").code == 0
+    assert (keys.exists(), stated.read_bytes()) == (True, b"another")
+    lose_store(party)
+    damaged = bytearray(whole)
+    damaged[whole.index(f"labels/1/{keys.name}".encode()) + 512 + 8] ^= 1
+    path.write_bytes(damaged)
+    done = restore(party, "--nothing-since")
+    assert (done.code, keys.name in done.err) == (1, True), done
+    assert (keys.exists(), stated.exists()) == (False, True)
 
 
 def test_a_backup_that_was_forged_removes_nothing_outside(party: Party) -> None:

@@ -15,9 +15,10 @@ from labelveil.common.errors import BudgetError, ReleaseError
 from labelveil.common.formats import TERMS
 from labelveil.common.guarantees import ApproximateDP, PureDP, Unit, ZeroConcentratedDP
 from labelveil.label_party.store.disk import StoreError
+from labelveil.label_party.store.entries import Charge
 from labelveil.label_party.store.ledger import Ledger
 from labelveil.label_party.store.pay_once import Outcome, find_outcome, pay_once
-from labelveil.label_party.store.purchase import Order, rehearsing
+from labelveil.label_party.store.purchase import Order, noting_charges, rehearsing
 from labelveil.label_party.store.recovery import recover
 from labelveil.label_party.store.release_store import Store
 
@@ -141,8 +142,19 @@ def test_bytes_that_cannot_be_removed_stay_reserved(
     with rehearsing(store) as rehearsal:  # a dead builder's takes no room there
         more = [replace(PURCHASE, epoch=epoch) for epoch in "23"]
         assert rehearsal.buy(more).left == PureDP.of(0)
-    assert pay_once(store, PURCHASE, lambda: b"two").data == b"two"
+    paid = pay_once(store, PURCHASE, lambda: b"two")
+    assert (paid.data, paid.payment.recovered) == (b"two", 1)
     assert charges(store) == ["1 drift committed"]
+    assert pay_once(store, PURCHASE, note).payment.recovered == 0
+
+
+def test_charges_are_noted_for_who_asked_and_for_nobody_afterwards(store: Store) -> None:
+    noted: list[Charge] = []
+    with noting_charges(noted):
+        charge = pay_once(store, PURCHASE, lambda: b"one").payment.charge
+        pay_once(store, PURCHASE, lambda: b"two")  # it is there: nothing is charged
+    pay_once(store, replace(PURCHASE, epoch="2"), lambda: b"three")
+    assert [entry.id for entry in noted] == [charge.id]
 
 
 def test_any_kind_of_guarantee_can_be_paid(store: Store) -> None:

@@ -248,15 +248,24 @@ def test_a_disk_that_cannot_be_read_for_a_moment_withdraws_nothing(two: Party) -
 
 def test_a_backup_has_no_row_of_it_and_its_restore_knows_it(two: Party) -> None:
     rows = _files(two.store / "releases/labels/2")
+    for epoch in ("1", "2"):  # as if they had been submitted
+        submitted = two.store / "populations" / "labels" / epoch / "current.json"
+        submitted.parent.mkdir(parents=True)
+        submitted.write_text("{}")
     assert _withdraw(two, "2").code == 0
     made = two.run("backup", "--to", "b.tar")
     assert made.code == 0, made
+    assert "wrote b.tar: 2 releases, " in made.out
     data = (two.folder / "b.tar").read_bytes()
     assert rows["keys.bin"] in data  # of epoch 1, whose events are the same
     assert data.count(rows["keys.bin"]) == 1
     assert rows["codes.bin"] not in data
     with tarfile.open(two.folder / "b.tar") as archive:
-        second = [name for name in archive.getnames() if name.startswith("releases/labels/2/")]
+        names = archive.getnames()
+    second = [name for name in names if name.startswith("releases/labels/2/")]
+    assert [name for name in names if name.startswith("populations/")] == [
+        "populations/labels/1/current.json"
+    ]
     assert {Path(name).name for name in second} == {
         "manifest.json", "charge.json", "withdrawn.json",
     }  # fmt: skip
@@ -270,6 +279,18 @@ def test_a_backup_has_no_row_of_it_and_its_restore_knows_it(two: Party) -> None:
     _lose(two.store)  # and once more, of what was restored
     assert two.run("restore", "--nothing-since").code == 0
     assert _charges(two)["2"]["reason"] == WRONG
+
+
+def test_a_restore_leaves_what_is_there_of_it_as_it_is(two: Party) -> None:
+    """Somebody has begun to erase it, and a backup has less."""
+    assert _withdraw(two, "2").code == 0
+    assert two.run("backup", "--to", "b.tar").code == 0
+    folder = two.store / "releases/labels/2"
+    (folder / "codes.bin").unlink()
+    before = _files(folder)
+    _lose(two.store)
+    assert two.run("restore", "b.tar", "--nothing-since").code == 0
+    assert _files(folder) == before
 
 
 @pytest.mark.slow

@@ -209,7 +209,7 @@ class Stated:
     ignored: tuple[str, ...] = ()  # are not learned from
 
     @classmethod
-    def of(
+    def from_settings(
         cls,
         columns: Mapping[str, str],
         numeric: Sequence[str] = (),

@@ -86,7 +86,7 @@ class DataSection(Section):
         """What is said of columns; ``ConfigError`` for a contradiction, or a line without sense."""
         from labelveil.feature_party.schema import Stated  # imports Polars, which few commands need
 
-        return Stated.of(self.columns, self.numeric, self.categorical, self.ignore)
+        return Stated.from_settings(self.columns, self.numeric, self.categorical, self.ignore)
 
     @model_validator(mode="after")
     def _columns_make_sense(self) -> Self:

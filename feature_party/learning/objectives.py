@@ -37,9 +37,9 @@ from labelveil.feature_party.learning.several_labels import joint_support
 from labelveil.feature_party.learning.support import Support
 
 
-class Said(NamedTuple):
-    """What outputs say of (…,) rows: ``estimates`` of what the codes should say of a mean under the
-    predicted distributions (0 without any), and these."""
+class Evaluated(NamedTuple):
+    """What outputs predict of (…,) rows: ``estimates`` are of what the codes should say of a mean
+    under the predicted distributions (0 without any)."""
 
     losses: Tensor
     points: Tensor
@@ -91,10 +91,10 @@ class Objective(ABC):
     def points(self, raw: Tensor) -> Tensor:
         """(…,) point predictions of a single network, in label units."""
 
-    def said(self, raw: Tensor, targets: Tensor) -> Said:
+    def evaluate(self, raw: Tensor, targets: Tensor) -> Evaluated:
         """Everything at once, of (…, p) outputs and (…,) targets."""
         losses, points = self.loss(raw, targets), self.points(raw)
-        return Said(losses, points, torch.zeros_like(points), self.distributions(raw))
+        return Evaluated(losses, points, torch.zeros_like(points), self.distributions(raw))
 
     def moved(self, location: float, scale: float) -> Objective:
         """The same objective, with points for labels location + scale · y."""
@@ -202,13 +202,13 @@ class LikelihoodObjective(Objective):
         """Free its memory, once nothing learns from it any more."""
         self._table = None
 
-    def said(self, raw: Tensor, targets: Tensor) -> Said:
+    def evaluate(self, raw: Tensor, targets: Tensor) -> Evaluated:
         probabilities = self.family.probabilities(raw)
         of_cells = torch.as_tensor(self.support.estimates.expected, dtype=raw.dtype).to(raw.device)
         through = torch.as_tensor(self.support.channel_of).to(raw.device)[targets]
         expected = (probabilities @ of_cells).gather(-1, through[..., None])[..., 0]
         losses, law = self._losses(probabilities, targets), self._of_label(probabilities)
-        return Said(losses, law @ self.values, expected, law)
+        return Evaluated(losses, law @ self.values, expected, law)
 
     def targets(self, codes: NDArray[np.integer]) -> Tensor:
         return torch.as_tensor(codes.astype(np.int64))

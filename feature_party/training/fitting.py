@@ -258,12 +258,12 @@ class Fitter:
                     if not points:
                         losses = law.quick_loss(raw, batch.targets)
                     else:
-                        said = law.said(raw, batch.targets)
-                        losses = said.losses
-                        values.predictions[:, here] = self._grouped(said.points).mean(dim=1)
-                        values.estimates[:, here] = self._grouped(said.estimates).mean(dim=1)
-                        if said.distributions is not None:
-                            masses = said.distributions.sum(dim=(0, 1), dtype=torch.float64)
+                        found = law.evaluate(raw, batch.targets)
+                        losses = found.losses
+                        values.predictions[:, here] = self._grouped(found.points).mean(dim=1)
+                        values.estimates[:, here] = self._grouped(found.estimates).mean(dim=1)
+                        if found.distributions is not None:
+                            masses = found.distributions.sum(dim=(0, 1), dtype=torch.float64)
                             values.masses.add_(masses)
                     values.losses[:, here] = self._of_ensemble(law, raw, batch.targets, losses)
             at += left_out.shape[1]

@@ -85,12 +85,12 @@ class FoldedRows:
             part = slice(start, start + _ROWS_AT_ONCE)
             some = torch.as_tensor(raw[part], dtype=torch.float32)
             targets = objective.targets(self.codes[rows[part]])
-            said = objective.said(some, targets)
-            losses.append(said.losses.numpy())
-            estimates.append(said.estimates.numpy())
-            predictions.append(said.points.numpy())
-            if said.distributions is not None:
-                marginal += said.distributions.sum(dim=0).numpy()
+            found = objective.evaluate(some, targets)
+            losses.append(found.losses.numpy())
+            estimates.append(found.estimates.numpy())
+            predictions.append(found.points.numpy())
+            if found.distributions is not None:
+                marginal += found.distributions.sum(dim=0).numpy()
         loss, points, told = (
             np.concatenate(each, dtype=np.float64) for each in (losses, predictions, estimates)
         )

@@ -108,7 +108,7 @@ class _Run:
         fit = partial(
             Encoder.fit,
             schema=None if found is None else found.schema,
-            stated=Stated.of(data.columns, data.numeric, categorical, ignored),
+            stated=Stated.from_settings(data.columns, data.numeric, categorical, ignored),
             pieces=resolve_pieces(data.pieces, self.effective_labels),
         )
         self.rows = events.encoded(setup, fit)

@@ -98,7 +98,7 @@ def read_inputs(settings: Settings) -> Inputs:
     from labelveil.feature_party.schema import IGNORED, Stated, can_be_feature
     from labelveil.feature_party.schema_search import find_schema
 
-    stated = Stated.of(settings.columns)
+    stated = Stated.from_settings(settings.columns)
     for column in settings.columns:
         _need(features, column, settings.features)
     for column, dtype in features.drop(key, *stated.ignored, strict=False).schema.items():

@@ -60,7 +60,11 @@ def altered(inputs: JoinInputs, folder: Path) -> dict[str, list[JoinInputs]]:
     for name in inputs.releases[0].iterdir():
         data = name.read_bytes()
         (second / name.name).write_bytes(data.replace(b'"sales"', b'"salet"'))
-    stated = {"given": Stated.of({"x": "number"}).given, "numeric": ("x",), "ignored": ("x",)}
+    stated = {
+        "given": Stated.from_settings({"x": "number"}).given,
+        "numeric": ("x",),
+        "ignored": ("x",),
+    }
     return {
         "releases": [replace(inputs, releases=(second,))],
         "features": [replace(inputs, features=moved)],

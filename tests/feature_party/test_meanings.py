@@ -39,7 +39,7 @@ from labelveil.feature_party.tables import (
 def found(cells: list[Any], name: str = "x", *, typed: bool = False, **stated: Any) -> str:
     """What one column of text, or of a type, is taken for."""
     series = pl.Series(name, cells)
-    given = Stated.of(**{"columns": {}, **stated})
+    given = Stated.from_settings(**{"columns": {}, **stated})
     (line,) = find_schema([series.to_frame()], len(cells), given, typed=typed).lines
     assert line[0] == name
     return line[1]
@@ -294,8 +294,8 @@ def test_contradictions_of_what_is_said_are_named() -> None:
         {"columns": {"y": "number"}, "categorical": ["y"]},
     ):
         with pytest.raises(ConfigError, match="column 'y' is said to be two things in"):
-            Stated.of(**lists)  # type: ignore[arg-type]
-    stated = Stated.of({"a": "number", "b": " ignore "}, ["c"], ["d"], ["e"])
+            Stated.from_settings(**lists)  # type: ignore[arg-type]
+    stated = Stated.from_settings({"a": "number", "b": " ignore "}, ["c"], ["d"], ["e"])
     assert stated.ignored == ("e", "b")
     assert [str(meaning) for meaning in stated.given] == ["number", "category"]
     assert stated.facts() == [[("a", "number"), ("d", "category")], ["c"], ["b", "e"]]
@@ -350,7 +350,7 @@ def test_cells_decide_of_text_and_of_numbers_that_may_be_names() -> None:
         {"a": ["x"], "id": [1.0], "b": [1.0], "n_id": [1], "d": [date(2025, 1, 1)]}
     )
     assert undecided(table) == ["a", "id"]
-    assert undecided(table, Stated.of({"a": "category"})) == ["id"]
+    assert undecided(table, Stated.from_settings({"a": "category"})) == ["id"]
     search = SchemaSearch(3)
     search.add(pl.DataFrame({"id": [1.0, 2.0]}))
     assert not search.is_settled
@@ -413,7 +413,7 @@ def test_what_is_found_from_cells_is_a_line_of_a_configuration(tmp_path: Path) -
     assert file.found_in_cells(without="id") == {"x": "number 1234.5", "y": "category"}
     assert [column.name for column in file.find_schema(without="id").schema.columns] == ["x", "y"]
     with pytest.raises(ConfigError, match="names the column 'z', which the features do not have"):
-        file.find_schema(Stated.of({"z": "number"}))
+        file.find_schema(Stated.from_settings({"z": "number"}))
     copy = tmp_path / "copy.parquet"
     assert file.to_parquet(copy, without="id").schema == file.find_schema(without="id").schema
     assert pl.read_parquet(copy).to_dict(as_series=False) == {

@@ -141,7 +141,7 @@ def test_what_can_be_read_in_two_ways_is_refused_with_the_line_to_write(
     assert cells[0] not in said  # a cell is nobody's business
     for line in lines:
         assert f"'x' = '{line}'" in said
-        assert meaning(cells, stated=Stated.of({"x": line})) == line
+        assert meaning(cells, stated=Stated.from_settings({"x": line})) == line
     assert meaning(cells, stated=Stated(ignored=("x",))) in lines
 
 
@@ -168,9 +168,9 @@ def test_no_way_of_writing_is_chosen_where_none_fits(
         assert f"'x' = '{what}'" in said
         assert "'x' = 'category'" in said
         assert not any(cell in said for cell in cells)
-    assert meaning(many, stated=Stated.of({"x": "category"})) == "category"
+    assert meaning(many, stated=Stated.from_settings({"x": "category"})) == "category"
     assert meaning(many, stated=Stated(ignored=("x",))) == "category"
-    stated = find_schema([table], len(many), Stated.of({"x": what}), typed=False)
+    stated = find_schema([table], len(many), Stated.from_settings({"x": what}), typed=False)
     if kept is not None:
         assert stated.schema["x"].read(table["x"]).to_list() == kept * 50
     assert " cells are none, the first in row" in stated.lines[0][1]
@@ -201,13 +201,13 @@ def test_lines_are_read_as_they_are_written() -> None:
         with pytest.raises(ConfigError, match=r"columns\.x=.* must be number"):
             ColumnMeaning.parse("x", wrong)
     with pytest.raises(ConfigError, match="two things"):
-        Stated.of({"x": "number"}, categorical=["x"])
+        Stated.from_settings({"x": "number"}, categorical=["x"])
     with pytest.raises(DataError, match="none of its 2 cells"):
-        meaning(["a", "b"], stated=Stated.of({"x": "number"}))
+        meaning(["a", "b"], stated=Stated.from_settings({"x": "number"}))
 
 
 def test_stated_words_are_missing() -> None:
-    stated = Stated.of({"x": "number; missing: -999, gone"})
+    stated = Stated.from_settings({"x": "number; missing: -999, gone"})
     table = pl.DataFrame({"x": ["-999", "gone", "5"]})
     found = find_schema([table], 3, stated).schema["x"]
     assert found.read(table["x"]).to_list() == [None, None, 5.0]
@@ -230,7 +230,7 @@ def test_a_text_means_the_same_in_every_file(tmp_path: Path) -> None:
         "yes": ["true", "false"] * (rows // 2),
     }
     train = pl.DataFrame(columns)
-    stated = Stated.of({}, categorical=["size"])
+    stated = Stated.from_settings({}, categorical=["size"])
     encoder = Encoder.fit(train, stated=stated)
     kept = Encoder.from_json(json.loads(json.dumps(encoder.to_json())))
     assert kept == encoder
@@ -329,7 +329,11 @@ def _columns(draw: st.DrawFn) -> list[str]:
 @given(
     st.lists(_columns(), min_size=1, max_size=3),
     st.sampled_from(
-        [Stated(), Stated.of({"x0": "number; missing: -999, 1"}), Stated(numeric=("x0",))]
+        [
+            Stated(),
+            Stated.from_settings({"x0": "number; missing: -999, 1"}),
+            Stated(numeric=("x0",)),
+        ]
     ),
 )
 def test_what_a_join_keeps_says_what_the_cells_do(
@@ -474,7 +478,7 @@ def test_what_is_said_of_a_typed_column_may_be_wrong_before_there_is_a_model() -
     with pytest.raises(
         DataError, match=r"type Int64 here, and is to hold a date.* \[data.columns\]"
     ):
-        Encoder.fit(pl.DataFrame({"x": range(300)}), stated=Stated.of({"x": "date"}))
+        Encoder.fit(pl.DataFrame({"x": range(300)}), stated=Stated.from_settings({"x": "date"}))
 
 
 def test_rows_of_what_is_odd_are_counted_without_what_is_missing() -> None:

@@ -187,7 +187,7 @@ EQUIVALENT: dict[tuple[str, str], str] = {
             "sums = np.sum(self._work.run([Sums(part, strata) for part in self._ranges(1)]),"
             " axis=0)",
             "tasks = [Count(part, tuple(groups), strata) for part in self._ranges(1)]",
-            "moved = self._work.run([Measure(part, tuple(grids)) for part in self._ranges(1)])",
+            "effects = self._work.run([Measure(part, tuple(grids)) for part in self._ranges(1)])",
         )
     },
     (

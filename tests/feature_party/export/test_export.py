@@ -74,7 +74,7 @@ def untrained(
     problem = LabelProblem.from_channel(channel, np.exp(-grid / 6), loss)
     support = Support.from_problem(problem)
     flags = {"flag"} & {*table.columns}
-    encoder = Encoder.fit(table, stated=Stated.of({}, categorical=[*flags]), pieces=3)
+    encoder = Encoder.fit(table, stated=Stated.from_settings({}, categorical=[*flags]), pieces=3)
     built = []
     for seed, (name, head) in enumerate(experts):
         objective = build_objective(name, problem, support, head)
@@ -310,7 +310,7 @@ def test_a_model_of_many_columns_has_rows_to_be_compared_on() -> None:
 
 
 def test_made_up_rows_have_what_is_usual_missing_unseen_and_far_out(table: pl.DataFrame) -> None:
-    encoder = Encoder.fit(table, stated=Stated.of({}, categorical=["flag"]))
+    encoder = Encoder.fit(table, stated=Stated.from_settings({}, categorical=["flag"]))
     made = probes(encoder)
     for column in encoder.numeric:
         series = made[column.name]
@@ -341,9 +341,9 @@ def test_a_column_is_read_as_its_description_says() -> None:
         "day": "date %d.%m.%Y",
         "shop": "category; missing: ?",
     }
-    for column in served_columns(Encoder.fit(table, stated=Stated.of(said))):
+    for column in served_columns(Encoder.fit(table, stated=Stated.from_settings(said))):
         data = json.loads(json.dumps(column.to_json()))
-        (meaning,) = Stated.of({data["name"]: data["read"]}).given
+        (meaning,) = Stated.from_settings({data["name"]: data["read"]}).given
         cells = meaning.read(table[data["name"]])
         found = column.values(table)
         if data["kind"] == "category":

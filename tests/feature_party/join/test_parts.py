@@ -267,7 +267,7 @@ def test_a_join_is_identified_by_all_that_it_is_made_of(world: World, tmp_path: 
         inputs_of(world, key="x"),
         inputs_of(world, parties=(Party(bytes(32), "a"),)),
         inputs_of(world, features=copy),
-        inputs_of(world, stated=Stated.of({}, ignored=["x"])),
+        inputs_of(world, stated=Stated.from_settings({}, ignored=["x"])),
         inputs_of(world, **two),
         inputs_of(world, **{**two, "parties": (Party(SECRET, "a"), Party(SECRET, "b"))}),
         inputs_of(world, **{**two, "parties": (Party(SECRET, "b"), Party(SECRET, "a"))}),

@@ -97,9 +97,11 @@ def test_what_cannot_be_encoded_is_named() -> None:
         encoder.check([name for name in rows.columns if name != "plain"])
     with pytest.raises(DataError, match="no column is left to learn from: all are keys, "):
         Encoder.fit(rows.select("row", "same", "name"))
-    kept = Encoder.fit(rows.select("row", "plain"), stated=Stated.of({}, numeric=["row"]))
+    kept = Encoder.fit(
+        rows.select("row", "plain"), stated=Stated.from_settings({}, numeric=["row"])
+    )
     assert kept.columns == ("row", "plain")
-    ignored = Encoder.fit(rows, stated=Stated.of({}, ignored=["plain"]))
+    ignored = Encoder.fit(rows, stated=Stated.from_settings({}, ignored=["plain"]))
     assert "plain" not in ignored.columns
     assert encoder.unknown().to_dicts() == [dict.fromkeys(encoder.columns)]
 
@@ -162,7 +164,7 @@ def test_a_column_differs_where_shares_differ_by_more_than_a_fifth() -> None:
 
 def test_rows_are_counted_over_batches() -> None:
     text = {"x": [str(i) for i in range(20)] * 5, "c": ["a", "b"] * 50}
-    encoder = Encoder.fit(pl.DataFrame(text), stated=Stated.of({"x": "number"}))
+    encoder = Encoder.fit(pl.DataFrame(text), stated=Stated.from_settings({"x": "number"}))
     counts = DriftCounts(encoder)
     counts.add(pl.DataFrame({"x": ["1", "", "q", "0"], "c": ["a", "z", "", "b"]}))
     counts.add(pl.DataFrame({"x": ["-1", "19", "20", "r"], "c": ["z", "a", "a", "a"]}))

@@ -140,7 +140,7 @@ def test_identifiers_are_alike_from_csv_and_parquet(table: pl.DataFrame) -> None
 
 
 def test_configured_kinds_win(table: pl.DataFrame) -> None:
-    stated = Stated.of({}, ["CustomerID"], ["age"], ["when", "shop"])
+    stated = Stated.from_settings({}, ["CustomerID"], ["age"], ["when", "shop"])
     encoder = Encoder.fit(table, stated=stated)
     assert "CustomerID" in [c.name for c in encoder.numeric]
     assert [c.name for c in encoder.categorical] == ["age"]
@@ -185,7 +185,7 @@ def test_impossible_columns(
     table: pl.DataFrame, options: dict[str, list[str]], message: str
 ) -> None:
     with pytest.raises(LabelveilError, match=message) as caught:
-        Encoder.fit(table, stated=Stated.of({}, **options))
+        Encoder.fit(table, stated=Stated.from_settings({}, **options))
     assert "\n" not in str(caught.value)
 
 
@@ -193,7 +193,7 @@ def test_nothing_to_learn_from(table: pl.DataFrame) -> None:
     with pytest.raises(DataError, match="no column is left to learn from"):
         Encoder.fit(table.select("constant"))
     with pytest.raises(ConfigError, match="names the column 'x'"):
-        Encoder.fit(table, stated=Stated.of({}, categorical=["x"]))
+        Encoder.fit(table, stated=Stated.from_settings({}, categorical=["x"]))
 
 
 def test_missing_and_wrong_columns_at_prediction(table: pl.DataFrame) -> None:

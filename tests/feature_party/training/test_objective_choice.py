@@ -168,7 +168,7 @@ def test_what_codes_should_say_is_their_expectation_by_each_channel() -> None:
         own = np.flatnonzero(support.channel_of == channel)
         expected = laws @ support.likelihood[:, own] @ support.estimates.of_code[own]
         through = objective.targets(np.full(2, own[0]))
-        np.testing.assert_allclose(objective.said(raw, through).estimates, expected, atol=1e-5)
+        np.testing.assert_allclose(objective.evaluate(raw, through).estimates, expected, atol=1e-5)
     assert support.estimates.information[0] < support.estimates.information[1]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, TypeVar
 
 import numpy as np
@@ -35,6 +36,12 @@ SMALL = Sizes(
     forks=2,
 )
 """For what is right and must pass quickly."""
+
+TINY = replace(
+    SMALL, runs=2000, records=1000, releases=500, calls=20, seeds=4, rows=2000, long_rows=4000,
+    small_calls=64, starts=3, forks=1,
+)  # fmt: skip
+"""For what probes say, whatever they find."""
 
 RESPONSE = word_sampler(randomized_response_rows(2, 1.0))
 """Randomized response of two labels at ε = 1, from words."""

@@ -83,7 +83,7 @@ def test_it_is_tried_where_it_is_ahead_of_a_linear_model(
     assert not tried(data)
 
 
-@pytest.mark.parametrize("changed", [{"inputs": [0, 9]}, {"groups": [3, -1]}])
+@pytest.mark.parametrize("changed", [{"inputs": [0, 9]}, {"groups": [3, -1]}, {"groups": []}])
 def test_a_saved_model_of_other_inputs_or_groups_is_damaged(
     changed: dict[str, Any], tmp_path: Path, quickly: None
 ) -> None:

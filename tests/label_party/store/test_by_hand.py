@@ -294,7 +294,7 @@ def test_a_purchase_is_read_back_whole_or_not_at_all() -> None:
         ),
         ({"request": {**SOLD.request, "new": 1}}, ["new was none and is 1 now"]),
         (
-            {"request": {**SOLD.request, **{letter: 1 for letter in "zyxwvutsrqp"}}},
+            {"request": {**SOLD.request, **dict.fromkeys("zyxwvutsrqp", 1)}},
             [f"{letter} was none and is 1 now" for letter in "pqrstuvwxyz"],
         ),
         ({"account": "other", "composition": "additive", "digest": "", "rows": 1}, []),

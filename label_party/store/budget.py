@@ -152,7 +152,7 @@ def _sufficient(charges: list[Purchase], limit: Guarantee) -> Guarantee:
 def _pair(limit: Guarantee) -> tuple[Fraction, Fraction]:
     """(ε, δ) of a limit, which configurations state as one of these two kinds."""
     if isinstance(limit, PureDP | ApproximateDP):
-        return limit.exact_epsilon, getattr(limit, "exact_delta", Fraction(0))
+        return limit.exact_epsilon, limit.exact_delta
     return Fraction(0), Fraction(0)
 
 

@@ -171,6 +171,21 @@ def test_epsilon_is_the_logarithm_of_the_worst_ratio(rows: list[list[int]]) -> N
         assert channel.ratio <= exp_lower_bound(Fraction(channel.epsilon) + Fraction(1, 10**40))
 
 
+def test_of_ratios_that_floats_put_in_the_other_order_the_larger_one_counts() -> None:
+    """They differ in the eighteenth digit, and the smaller one's quotient is the larger float."""
+    smaller, larger = (
+        (2221544966186783499, 1481029977457855668),
+        (2176783488741758028, 1451188992494505351),
+    )
+    quotients = [float(most) / float(least) for most, least in (smaller, larger)]
+    assert quotients[0] > quotients[1]
+    assert Fraction(*smaller) < Fraction(*larger)
+    rows = [[smaller[0], larger[1]], [smaller[1], larger[0]]]
+    rest = [[*row, TOTAL - sum(row)] for row in rows]
+    channel = FiniteChannel([0, 1], [0, 1, 2], rest)
+    assert channel.ratio == Fraction(*larger)
+
+
 def test_rows_that_no_label_uses_do_not_count() -> None:
     rows = randomized_response_rows(2, 2.0)
     assert channel_of(rows, [0, 0, 0]).epsilon == 0.0

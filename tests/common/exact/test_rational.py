@@ -47,6 +47,12 @@ def test_the_upper_bound_of_ln_is_the_next_float(ratio: Fraction) -> None:
         assert ratio == 1 or Decimal(math.nextafter(bound, -math.inf)) < true
 
 
+def test_a_ratio_that_is_1_for_a_hundred_digits_has_a_small_logarithm() -> None:
+    for digits in (98, 150, 300):  # ln(1 + x) is x (1 - x/2 + …)
+        bound = log_upper_bound(1 + Fraction(1, 10**digits))
+        assert bound == pytest.approx(10.0**-digits, rel=1e-15, abs=0)
+
+
 @pytest.mark.parametrize("ratio", [Fraction(0), Fraction(-1), 1 - Fraction(1, 10**40)])
 def test_a_ratio_below_one_has_no_bound(ratio: Fraction) -> None:
     with pytest.raises(ValueError, match="must be >= 1"):

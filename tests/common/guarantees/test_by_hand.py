@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from dataclasses import replace
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any
 
@@ -39,6 +40,7 @@ from labelveil.common.guarantees.conversion import (
     to_zcdp,
     unconverted,
 )
+from labelveil.common.guarantees.gaussian import gaussian_delta
 from labelveil.common.guarantees.subsampling import fixed_size_subsample, poisson_subsample
 from tests.common.guarantees.curves import ADD, F, renyi
 
@@ -270,12 +272,34 @@ def test_the_least_noise_is_the_first_multiple_that_suffices() -> None:
     assert calibrate(laplace, 7.0, 0, grain=F(1, 2)) == F(1, 2)
     assert calibrate(laplace, 0.3, 0, grain=F(3)) == 6
     assert calibrate(laplace, 1e-3, 0, limit=2048) == 1000
-    for epsilon, delta, failure in ((1.0, 1e-6, 0), (0.1, 1e-3, 1e-4)):
+    for epsilon, delta, failure in ((1.0, 1e-6, 0), (0.1, 1e-3, 1e-4), (0.1, 0.5, 0)):
         rho = largest_rho(epsilon, delta, failure)
         assert epsilon_at(ZeroConcentratedDP.of(rho, failure), delta) <= epsilon
         assert (
             epsilon_at(ZeroConcentratedDP.of(rho * F(1_000_001, 10**6), failure), delta) > epsilon
         )
+
+
+def test_the_curve_of_a_gaussian_is_rounded_up() -> None:
+    """Against ``Φ(1/2σ - εσ) - e^ε Φ(-1/2σ - εσ)`` in sixty digits, by the series of Φ."""
+
+    def below(x: Decimal) -> Decimal:
+        term = total = x
+        for odd in range(3, 1500, 2):
+            term = term * x * x / odd
+            total += term
+        return Decimal(1) / 2 + total * (-x * x / 2).exp() / root
+
+    with localcontext(prec=60):
+        root = (
+            2 * Decimal("3.14159265358979323846264338327950288419716939937510582097494459")
+        ).sqrt()
+        for sigma in (0.25, 0.5, 1.0, 2.0, 4.0):
+            for epsilon in (0.0, 0.125, 0.5, 1.0, 2.0, 3.0):
+                s, e = Decimal(sigma), Decimal(epsilon)
+                exact = below(1 / (2 * s) - e * s) - e.exp() * below(-1 / (2 * s) - e * s)
+                found = Decimal(gaussian_delta(sigma, epsilon))
+                assert exact <= found <= exact + Decimal("1e-12")
 
 
 @pytest.mark.parametrize("rho", [1e-4, 0.5, 30.0, 1000.0])

@@ -59,6 +59,17 @@ def test_a_code_counts_as_what_its_likelihood_says_nearby() -> None:
         assert likelier[place] + normal == pytest.approx(log(near), abs=1e-4)
 
 
+def test_a_code_that_tells_nothing_counts_for_next_to_nothing_in_any_unit() -> None:
+    for unit in (1e-3, 1.0, 1e3):
+        grid, channels = unit * np.array([2.0, 3.0, 5.0]), [np.full((3, 2), 0.5)]
+        rows = CodeRows(np.arange(2), np.arange(2), grid, channels, 4.0 * unit)
+        seen, variance, likelier = rows.seen(np.full(2, 3.5 * unit), 0.8 * unit)
+        assert np.isfinite(likelier).all()
+        np.testing.assert_allclose(seen, 3.5 * unit, rtol=1e-3)
+        assert (variance / unit**2 > 1e6).all()
+        assert (variance / unit**2 < 1e12).all()
+
+
 @pytest.mark.slow
 def test_codes_are_right_on_average() -> None:
     codes = lv.randomize_labels(np.tile([0.0, 10.0], 200), lower=0, upper=10, epsilon=1)

@@ -157,3 +157,25 @@ def test_a_sum_that_misses_by_nothing_tells_the_most() -> None:
     assert np.isfinite([variance, likelier]).all()
     assert variance[0] == pytest.approx(variance[1], rel=1e-3)
     assert variance[0] < variance[2]
+
+
+@pytest.mark.parametrize("unit", [1e-8, 1e8])
+def test_in_other_units_the_same_is_known(unit: float) -> None:
+    misses, within, noise = np.array([0.0, 0.3, 5.0]), np.full(3, 0.5), np.full(3, 8.0)
+    variance, likelier = as_normal(misses, within, noise)
+    other, less = as_normal(misses * unit, within * unit**2, noise * unit**2)
+    np.testing.assert_allclose(other, variance * unit**2, rtol=1e-6)
+    np.testing.assert_allclose(less, likelier, rtol=1e-6, atol=1e-6)
+
+
+def test_of_laplace_noise_alone_a_miss_is_as_likely_as_that_says() -> None:
+    """Where nothing is normal: η is r b, and at r the normal law times c is Laplace's."""
+    misses, size = np.array([0.1, 1.0, 20.0]), 2.0
+    variance, likelier = as_normal(misses, np.zeros(3), np.full(3, 2 * size**2))
+    np.testing.assert_allclose(variance, misses * size, rtol=1e-2)
+    touched = likelier + stats.norm.logpdf(misses, scale=np.sqrt(variance))
+    level = stats.laplace.logpdf(misses, scale=size)
+    assert (touched - level).std() < 1e-2
+    none = as_normal(np.zeros(1), np.zeros(1), np.full(1, 2 * size**2))
+    assert np.isfinite(none).all()
+    assert none[0] > 0

@@ -16,7 +16,7 @@ from labelveil.feature_party.ridge import fit as ridges
 from labelveil.feature_party.ridge.codes import CodeRows
 from labelveil.feature_party.ridge.fit import RidgeFit
 from labelveil.feature_party.ridge.law import SumRows
-from labelveil.feature_party.ridge.ridge import Ridge, Sparse, compressed
+from labelveil.feature_party.ridge.ridge import Ridge, Sparse, compressed, features_of
 from labelveil.feature_party.ridge.wave_sums import WaveSums
 
 ROWS, GROUPS = 6000, 200
@@ -251,6 +251,161 @@ def test_the_evidence_of_a_constant_is_the_likelihood_of_the_sums() -> None:
             constant = (seen.size + 1) / 2 * np.log(2 * np.pi) + np.log(ridges._SPREAD)
             likely.append(law.logpdf(seen) + prior + constant + more)
         assert found == pytest.approx(max(likely), rel=1e-6)
+
+
+def small(noise: float = 1.0, coded: bool = False, groups: int = 30) -> RidgeFit:
+    """A fit to sums of a wave's labels, and codes of others, of few waves: in milliseconds."""
+    rng = np.random.default_rng(8)
+    inputs = rng.uniform(-2, 2, size=(300, 3)).astype(np.float32)
+    labels = 5 + 2 * np.sin(2 * inputs[:, 0]) + 0.5 * rng.normal(size=300)
+    data = rows_of(np.argsort(np.argsort(inputs[:200, 0])) * groups // 200, labels[:200])
+    sums = data.sums + rng.laplace(scale=noise, size=groups)
+    data = replace(data, sums=sums, noise=np.full(groups, 2 * noise**2))
+    beside = None
+    if coded:
+        codes = lv.randomize_labels(labels[200:], lower=0, upper=10, epsilon=2)
+        beside = CodeRows.from_problem(
+            problem_of(codes, codes.codes), codes.codes, np.arange(200, 300)
+        )
+    return RidgeFit(inputs, data, 0, 10, 0, codes=beside, waves=30, steps=(5, 2))
+
+
+@pytest.mark.parametrize("coded", [False, True])
+def test_the_evidence_is_the_likelihood_of_sums_and_codes_and_is_climbed(coded: bool) -> None:
+    """Against a normal law of all of them at once, in covariances, and differences of it."""
+    fit = small(coded=coded)
+    fit.predictions, picked = fit.first_predictions, fit._picked()
+    fit._linearize()
+    ridge = fit.log_scales.exp(), fit.frequencies, fit.phases, fit.logs[1].exp()
+    with torch.no_grad():
+        rows = features_of(fit.inputs, *ridge).double().numpy()  # type: ignore[arg-type]
+    seen = np.stack([fit.data.by_group(column[:200]) for column in rows.T], axis=1)
+    targets, noise, more = fit.targets.numpy(), fit.variance.numpy(), 0.0
+    if coded:
+        seen = np.concatenate([seen, rows[200:]])
+        targets = np.append(targets, fit.seen.numpy())
+        noise = np.append(noise, fit.seen_variance.numpy())
+        more = float(fit.likelier.sum())
+    size = float(fit.logs[0].detach().exp())
+    expected = np.append(1.0, np.full(seen.shape[1] - 1, size))
+    signal = (seen * expected**2) @ seen.T
+    law = stats.multivariate_normal(cov=signal + np.diag(noise))
+    level = targets.size / 2 * np.log(2 * np.pi) + more
+
+    part, codes = fit._part(picked), fit._parts_of_codes(fit.few_codes)
+
+    def evidence() -> float:
+        with torch.no_grad():
+            return fit._evidence(fit._summed(part), fit._of_codes(codes))[0]
+
+    assert evidence() == pytest.approx(law.logpdf(targets) + level, rel=1e-4)
+    # what is off: the miss of what is then predicted, and its own deviation
+    with torch.no_grad():
+        _, factor, mean = fit._evidence(fit._summed(part), fit._of_codes(codes))
+        off = fit._off(fit._summed(part), factor, mean)
+    gain = signal[:30] @ np.linalg.inv(signal + np.diag(noise))
+    unsure = np.diag(signal)[:30] - np.einsum("ij,ij->i", gain, signal[:30])
+    np.testing.assert_allclose(off**2, (targets[:30] - gain @ targets) ** 2 + unsure, rtol=1e-2)
+    # and its slope is what is stepped along
+    fit._falling(fit._summed(part), fit._of_codes(codes)).backward()  # type: ignore[no-untyped-call]
+    for learned in (fit.log_scales, fit.logs):
+        assert learned.grad is not None
+        for place, slope in enumerate(learned.grad):
+            at, around = float(learned[place].detach()), []
+            for moved in (0.02, -0.02):
+                learned.data[place] = at + moved
+                around.append(evidence())
+            learned.data[place] = at
+            assert float(slope) == pytest.approx((around[1] - around[0]) / 0.04, rel=0.02, abs=0.02)
+
+
+def test_where_a_constant_is_far_likelier_the_mean_is_predicted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ridges, "_SUMS", 12)  # scales are learned by some of them
+    fit = small()
+    ridge = fit.run(constant=1e6)
+    points = ridge.predict(fit.inputs)
+    assert points.std() < 1e-4
+    assert points.mean() == pytest.approx(5, abs=1)
+    # and where it is not, what columns say; by all sums, around what was predicted of all events
+    fit = small()
+    ridge = fit.run(constant=-1e6)
+    points = ridge.predict(fit.inputs)
+    assert points.std() > 0.5
+    others = ~np.isin(fit.data.groups, fit.places)
+    assert fit.predictions[:200][others].std() > 0.5
+    assert ridge.miss == pytest.approx((ridge.deviation**2 + ridge.doubt**2) ** 0.5)
+
+
+def test_what_is_not_known_is_in_units_of_the_label() -> None:
+    """Twenty directions hold nearly all of it."""
+    fit = small()
+    ridge = fit.run()
+    unknown = np.sum(ridge.predict_with_doubts(fit.inputs)[1] ** 2, axis=1).mean()
+    assert 0.8 * ridge.doubt**2 < unknown < 1.001 * ridge.doubt**2
+
+
+def test_of_neighbouring_deviations_the_likeliest_is_taken() -> None:
+    """Of all quarters of a doubling, and not of every other one alone."""
+    found = []
+    for noise in (0.1, 0.3, 1.0, 3.0):
+        fit = small(noise, groups=200)
+        fit.predictions, picked = fit.first_predictions, fit._picked()
+        fit._linearize(picked)
+        fit._learn_deviation(picked)
+        best = round(4 * np.log2(fit.deviation / ridges._DEVIATION))
+        evidence = {}
+        for quarter in (best - 1, best, best + 1):
+            fit.deviation = ridges._DEVIATION * 2 ** (quarter / 4)
+            fit._linearize(picked)
+            with torch.no_grad():
+                evidence[quarter] = fit._evidence(fit._summed(fit._part(picked)), [])[0]
+        if best - 1 in ridges._QUARTERS and best + 1 in ridges._QUARTERS:
+            assert max(evidence, key=lambda quarter: evidence[quarter]) == best
+            found.append(best)
+    assert any(best % 2 for best in found)
+
+
+def test_a_wave_runs_along_some_column() -> None:
+    fit = RidgeFit(np.zeros((9, 8)), rows_of(np.arange(9), np.ones(9)), 0, 10, 0, along=0.3)
+    assert (fit.frequencies != 0).any(dim=0).all()
+    assert (fit.frequencies != 0).float().mean() < 0.5
+
+
+def test_of_picked_events_each_stands_for_as_many_as_are_left_out(
+    unequal: tuple[np.ndarray, np.ndarray],
+) -> None:
+    inputs, groups = unequal
+    fit = RidgeFit(inputs, rows_of(groups, np.full(ROWS, 3.0)), 0, 10, 0)
+    fit.predictions = fit.first_predictions + 7  # alike in all of them
+    fit._linearize()
+    whole = fit.targets.clone()
+    fit._linearize(fit._picked())
+    np.testing.assert_allclose(fit.targets, whole, rtol=1e-6)
+
+
+def test_a_sum_that_is_far_off_counts_for_less() -> None:
+    """Of Laplace noise alone a miss r has the variance r b, with b its scale."""
+    fit = small(noise=20.0)
+    fit.predictions = fit.first_predictions
+    fit._linearize()
+    own = fit.variance.clone()
+    fit.far = np.full(30, np.nan)
+    fit.far[:2] = 2.0, 40.0
+    fit._weigh()
+    expected = np.array([2.0, 40.0]) * 20 / 10
+    np.testing.assert_allclose(fit.variance[:2], expected, rtol=0.1)
+    np.testing.assert_array_equal(fit.variance[2:], own[2:])
+
+
+def test_columns_of_mostly_zeros_are_compressed_wherever_the_others_lie() -> None:
+    few = np.zeros((20_000, 100), dtype=np.float32)
+    few[:1_200] = 1
+    assert isinstance(compressed(few), Sparse)
+    assert (compressed(few).toarray() == few).all()  # type: ignore[union-attr]
+    assert not isinstance(compressed(few[:, :8]), Sparse)
+    assert not isinstance(compressed(np.ones((50, 100), dtype=np.float32)), Sparse)
 
 
 @pytest.mark.slow

@@ -22,6 +22,8 @@ from labelveil.feature_party.learning.support import Support
 from labelveil.feature_party.model.encoding import Encoder
 from labelveil.feature_party.model.model import Model
 from labelveil.feature_party.model.random_features import RandomFeatures, RandomFeaturesShape
+from labelveil.feature_party.ridge.fit import RidgeFit
+from labelveil.feature_party.ridge.ridge import Ridge, features_of
 from labelveil.feature_party.training import kernel, quick
 from labelveil.feature_party.training.events import TrainingSetup
 from labelveil.feature_party.training.folds import FoldedRows
@@ -85,7 +87,7 @@ def test_it_is_tried_where_it_is_ahead_of_a_linear_model(
     assert not tried(data)
 
 
-@pytest.mark.parametrize("changed", [{"inputs": [0, 9]}, {"groups": [3, -1]}])
+@pytest.mark.parametrize("changed", [{"inputs": [0, 9]}, {"groups": [3, -1]}, {"groups": []}])
 def test_a_saved_model_of_other_inputs_or_groups_is_damaged(
     changed: dict[str, Any], tmp_path: Path, quickly: None
 ) -> None:
@@ -191,6 +193,62 @@ def test_scales_are_learned_on_the_axis_of_the_law(
         for channel in channels:
             np.testing.assert_allclose(channel, own, rtol=1e-3, atol=1e-5)
         assert mean == pytest.approx(support.prior @ axis)
+
+
+@pytest.mark.parametrize("head", ["log-normal", "gamma", "negative-binomial"])
+def test_labels_below_0_have_no_logarithmic_axis(head: str) -> None:
+    support = Support.from_problem(smooth(50, 2)[0].problem)
+    below = replace(support, values=support.values - support.values[1] / 2)
+    assert below.values[0] < 0
+    assert kernel._axis(below, head) is below.values
+
+
+def test_slopes_are_expected_to_be_what_the_ridge_expects_of_coefficients(
+    monkeypatch: pytest.MonkeyPatch, quickly: None
+) -> None:
+    """Before anything is known a prediction has one deviation, by either: in units of labels, of
+    which a law's outputs are one deviation long."""
+    data, means = smooth(400, 5)
+    data = events(data.table.drop("shop"), means)
+    rows, support, law = folded(data, 2)
+    designed, ridges, precisions = list[Any](), list[Any](), list[float]()
+
+    class Noted(RidgeFit):
+        def run(self, *given: Any) -> Ridge:
+            ridge = super().run(*given)
+            ridges.append((self.amplitude, ridge, len(self.codes.rows) if self.codes else 0))
+            return ridge
+
+    def noted(design: Any, rows: Any, table: Any, precision: float) -> Any:
+        precisions.append(precision)
+        return models(design, rows, table, precision)
+
+    models, design = kernel.LinearModels, kernel.Design
+    monkeypatch.setattr(kernel, "RidgeFit", Noted)
+    monkeypatch.setattr(kernel, "LinearModels", noted)
+    monkeypatch.setattr(kernel, "Design", lambda *at: [designed.append(at[1]), design(*at)][1])
+    learned = fit_of(rows, support, law).learned
+    plain = torch.as_tensor(rows.inputs.numeric[:, list(rows.encoder.plain_inputs)])
+    deviation = np.sqrt(support.prior @ support.values**2 - (support.prior @ support.values) ** 2)
+    for numbers, (amplitude, ridge, _), precision in zip(designed, ridges, precisions, strict=True):
+        features = features_of(
+            plain, ridge.scales, ridge.frequencies, ridge.phases, ridge.linear
+        ).numpy()
+        by_ridge = amplitude * np.sqrt((features[:, 1:] ** 2).sum(axis=1))
+        by_law = deviation * np.sqrt((numbers**2).sum(axis=1) / precision)
+        np.testing.assert_allclose(by_law, by_ridge, rtol=1e-3)
+    # each wave runs along about half of the columns
+    along = (learned.frequencies != 0).float().mean()
+    assert 0.4 < along < 0.6
+    # and at a trial scales are learned by fewer rows
+    monkeypatch.setattr(kernel, "_ROWS", 150)
+    monkeypatch.setattr(kernel, "_ROWS_TRIED", 90)
+    table = derivatives_of(law)
+    assert table is not None
+    fit = KernelFit(rows, support, "gaussian")
+    fit.first_losses(law, table(), lambda record: None)
+    fit.fit(law, table(), lambda record: None)
+    assert [taught for _, _, taught in ridges[2:]] == [90, 150, 150]
 
 
 def test_outputs_are_waves_and_lines_of_columns_and_categories() -> None:

@@ -18,6 +18,7 @@ from labelveil.label_party.store.entries import EVALUATION
 from labelveil.label_party.store.purchase import Order
 from labelveil.label_party.store.release_store import Store
 from tests.label_party.conftest import EVENTS, Party
+from tests.label_party.queries.asking import OFFERED, RELEASED
 
 
 def another_event(party: Party) -> None:
@@ -57,6 +58,18 @@ def test_other_events_than_the_release_has_are_asked_about_nothing(
     with store.read_ledger() as ledger:
         assert [charge.purpose for charge in ledger.charges()] == ["labels"]
     assert EVALUATION not in party.run("budget", "--json").out
+
+
+def test_a_release_of_the_first_format_does_not_say_under_which_secret(party: Party) -> None:
+    """That its keys are the same is enough."""
+    assert party.release(**RELEASED).code == 0
+    store = Store(party.store)
+    found = Catalog(store).find("labels", "1")
+    assert found is not None
+    stated = found.manifest.population.model_copy(update={"secret_check": None})
+    found.manifest = found.manifest.model_copy(update={"population": stated})
+    asked = Evaluation(party.config(**OFFERED), store).ask(found, "label", np.full(EVENTS, 5.0))
+    assert asked.number == 1
 
 
 @pytest.mark.parametrize(

@@ -202,6 +202,16 @@ def test_concentrated_charges_need_a_delta_which_is_proposed() -> None:
         budget.check_fits([], bought(3), approximate(1, "1e-6"), None)
 
 
+def test_a_concentrated_limit_that_is_passed_names_one_that_can_be_configured() -> None:
+    limit, charge = (ZeroConcentratedDP.of(Fraction(rho)) for rho in (1, 2))
+    order = Purchase("d", "1", LABELS, charge)
+    with pytest.raises(BudgetError) as refused:
+        budget.check_fits([], order, limit, None)
+    found = re.search(r"total_epsilon = ([\d.]+) and total_delta = ([\d.e-]+)$", str(refused.value))
+    assert found is not None
+    budget.check_fits([], order, approximate(*found.groups()), None)
+
+
 def test_who_meets_whom_again() -> None:
     a1, d1, d2 = bought(1), bought(1, "1", "disjoint"), bought(1, "2", "disjoint")
     every = [a1, d1, d2]
@@ -283,6 +293,10 @@ def test_a_purchase_is_read_back_whole_or_not_at_all() -> None:
             ],
         ),
         ({"request": {**SOLD.request, "new": 1}}, ["new was none and is 1 now"]),
+        (
+            {"request": {**SOLD.request, **dict.fromkeys("zyxwvutsrqp", 1)}},
+            [f"{letter} was none and is 1 now" for letter in "pqrstuvwxyz"],
+        ),
         ({"account": "other", "composition": "additive", "digest": "", "rows": 1}, []),
         # of another version what it did not ask is no difference, and what it did is one
         ({"request": {"format": "labelveil-terms/1", "k": 4, "new": 1}}, []),

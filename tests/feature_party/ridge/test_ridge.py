@@ -296,13 +296,14 @@ def test_the_evidence_is_the_likelihood_of_sums_and_codes_and_is_climbed(coded: 
 
     def evidence() -> float:
         with torch.no_grad():
-            return fit._evidence(fit._summed(part), fit._of_codes(codes))[0]
+            return fit._posterior(fit._summed(part), fit._of_codes(codes)).evidence
 
     assert evidence() == pytest.approx(law.logpdf(targets) + level, rel=1e-4)
     # what is off: the miss of what is then predicted, and its own deviation
     with torch.no_grad():
-        _, factor, mean = fit._evidence(fit._summed(part), fit._of_codes(codes))
-        off = fit._off(fit._summed(part), factor, mean)
+        summed = fit._summed(part)
+        known = fit._posterior(summed, fit._of_codes(codes))
+        off = known.misses(fit._seen(summed, []))
     gain = signal[:30] @ np.linalg.inv(signal + np.diag(noise))
     unsure = np.diag(signal)[:30] - np.einsum("ij,ij->i", gain, signal[:30])
     np.testing.assert_allclose(off**2, (targets[:30] - gain @ targets) ** 2 + unsure, rtol=1e-2)
@@ -360,7 +361,7 @@ def test_of_neighbouring_deviations_the_likeliest_is_taken() -> None:
             fit.deviation = ridges._DEVIATION * 2 ** (quarter / 4)
             fit._linearize(picked)
             with torch.no_grad():
-                evidence[quarter] = fit._evidence(fit._summed(fit._part(picked)), [])[0]
+                evidence[quarter] = fit._posterior(fit._summed(fit._part(picked)), []).evidence
         if best - 1 in ridges._QUARTERS and best + 1 in ridges._QUARTERS:
             assert max(evidence, key=lambda quarter: evidence[quarter]) == best
             found.append(best)

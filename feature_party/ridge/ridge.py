@@ -53,11 +53,9 @@ def dense(rows: Rows) -> torch.Tensor:
     return torch.as_tensor(whole, dtype=torch.float32)
 
 
-def along(rows: torch.Tensor | Sparse, frequencies: torch.Tensor) -> torch.Tensor:
+def along(rows: Sparse, frequencies: torch.Tensor) -> torch.Tensor:
     """(n, D) product of (n, F) float32 rows with (F, D) frequencies."""
-    if isinstance(rows, Sparse):
-        return torch.as_tensor(rows @ frequencies.numpy())
-    return rows @ frequencies
+    return torch.as_tensor(rows @ frequencies.numpy())
 
 
 @dataclass(frozen=True, eq=False)

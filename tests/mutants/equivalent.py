@@ -51,6 +51,15 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "_SETTLED_NS = 2_000_000_000 → _SETTLED_NS = (1999999999)",
     ): "a nanosecond less of two seconds",
     (
+        "feature_party/ridge/law.py",
+        "_ROWS_AT_ONCE = 1 << 14 → _ROWS_AT_ONCE = (1)",
+    ): "the same events, one at a time",
+    (
+        "feature_party/ridge/codes.py",
+        "nodes = np.linspace(self.grid[0], self.grid[-1], _NODES)"
+        " → nodes = np.linspace(self.grid[-1], self.grid[0], _NODES)",
+    ): "the same nodes, from the other end",
+    (
         "feature_party/export/torch_module.py",
         "none = torch.zeros((1, inputs.shape[0], 0), dtype=torch.int64)"
         " → none = torch.zeros((1, inputs.shape[1], 0), dtype=torch.int64)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -337,6 +338,39 @@ def test_where_a_constant_is_far_likelier_the_mean_is_predicted(
     others = ~np.isin(fit.data.groups, fit.places)
     assert fit.predictions[:200][others].std() > 0.5
     assert ridge.miss == pytest.approx((ridge.deviation**2 + ridge.doubt**2) ** 0.5)
+
+
+def test_codes_are_looked_at_around_what_is_predicted_whichever_sums_teach_scales(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ridges, "_SUMS", 12)
+    fit, spread = small(coded=True), list[float]()
+    predict = fit._predict
+
+    def noted(ridge: Ridge) -> None:
+        predict(ridge)
+        spread.append(float(fit.predictions[200:].std()))
+
+    monkeypatch.setattr(fit, "_predict", noted)
+    fit.run(constant=-1e6)
+    assert len(spread) == 3
+    assert min(spread) > 0.1
+
+
+def test_scales_are_learned_around_what_is_predicted_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the deviation that is taken now, which decides how much a sum counts."""
+    fit, fresh = small(coded=True), list[bool]()
+    learn = fit._learn
+
+    def noted(steps: int, picked: torch.Tensor, after_step: Any) -> None:
+        known = fit.variance.clone(), fit.seen.clone()
+        fit._linearize(picked)
+        fresh.append(torch.equal(known[0], fit.variance) and torch.equal(known[1], fit.seen))
+        learn(steps, picked, after_step)
+
+    monkeypatch.setattr(fit, "_learn", noted)
+    fit.run()
+    assert fresh == [True] * 3
 
 
 def test_what_is_not_known_is_in_units_of_the_label() -> None:

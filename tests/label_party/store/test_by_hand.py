@@ -25,7 +25,7 @@ from labelveil.common.guarantees import (
     ZeroConcentratedDP,
 )
 from labelveil.label_party.store import budget, fingerprints, schema
-from labelveil.label_party.store.coverage import _compared, _incomparable
+from labelveil.label_party.store.coverage import _compared, _incomparable, check
 from labelveil.label_party.store.disk import StoreError
 from labelveil.label_party.store.entries import LABELS, Composition, Covered, Purchase
 from labelveil.label_party.store.ledger import Ledger
@@ -260,6 +260,28 @@ SOLD = Purchase(
      "by": {"c": 1}},
     COVERED, "cd" * 32, 12,
 )  # fmt: skip
+
+
+def test_events_that_an_account_paid_for_under_a_lost_secret_are_compared_with_nothing(
+    tmp_path: Path,
+) -> None:
+    """They could not be found, and where their file is lost, too, nobody misses it."""
+
+    def covered(*prints: int) -> Covered:
+        path = tmp_path / "new"
+        digest, count = fingerprints.write(path, [np.array(prints, dtype=np.uint64)])
+        path.rename(tmp_path / digest)
+        return Covered(digest, count, "secret", "join", True)
+
+    lost = Covered("ab" * 32, 9, "another secret", "join", True)
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        for data_set, events in (("d", lost), ("d", covered(3, 11)), ("e", covered(3, 7, 11))):
+            order = Purchase(data_set, f"{events.events}", LABELS, pure(1), covered=events)
+            ledger.commit(ledger.reserve(order, pure(9)).id, "cd" * 32, 1)
+        asked = Purchase("d", "new", LABELS, pure(1), covered=covered(1, 7, 13))
+        check(tmp_path, ledger, asked, "other labels")
+        (separation,) = ledger.separations()
+    assert (separation.account, separation.other, separation.events) == ("d", "e", 3)
 
 
 def test_a_purchase_is_read_back_whole_or_not_at_all() -> None:

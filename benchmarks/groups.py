@@ -25,13 +25,13 @@ from benchmarks.harness import markdown
 from benchmarks.rounds import ROWS as IN_ROUNDS
 from benchmarks.rounds import SHARES, error_left
 from labelveil.common.mechanisms.group_sums import Lattice
-from labelveil.feature_party.groups.rounds import learn_in_rounds
-from labelveil.simulation.settings import FEWEST_IN_ROUNDS, GROUPS, SUMS_SHARES, best_way
+from labelveil.feature_party.groups.rounds import learn_in_rounds, usual_shares
+from labelveil.simulation.settings import FEWEST_IN_ROUNDS, GROUPS, best_way
 from tests.data_sets import CENSUS, RETAIL, DataSet
 
 ROWS = IN_ROUNDS | {CENSUS: None, RETAIL: 200_000}
 """How many events of each data set are used at most, a fifth of them held out."""
-SUMS = {"question": (1.0,), "sums": tuple(SUMS_SHARES)}
+SUMS = ("question", "sums")
 CODES = {"message": SHARES["one"], "codes": SHARES["three"]}
 TAKEN = ("sums", "message", "codes")
 """What ``auto`` takes one of."""
@@ -94,7 +94,7 @@ def _of_sums(
         Lattice.between(data_set.lower, data_set.upper),
         epsilon,
         lambda rows, question: lv.group_sums(known[rows], question, epsilon=epsilon),
-        shares=SUMS[ask],
+        shares=usual_shares(rows, epsilon) if ask == "sums" else (1.0,),
         seed=run,
     ):
         model = learned.model

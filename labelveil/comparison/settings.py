@@ -183,9 +183,9 @@ class CompareSettings(DataSettings):
     methods: list[str] = setting(
         list,
         "What to compare; repeatable. Default: the default, the published method, more. Instead of"
-        " RANDOMIZER groups: no codes, but sums over groups of events in three rounds. For several"
-        " labels RANDOMIZER is how they share ε: auto, joint, split, or separate messages (all four"
-        " by default).",
+        " RANDOMIZER groups: no codes, but sums over groups of events in three rounds or five. For"
+        " several labels RANDOMIZER is how they share ε: auto, joint, split, or separate messages"
+        " (all four by default).",
         flag="--method",
         metavar="RANDOMIZER[,OPTION=VALUE][:OBJECTIVE[:HEAD]]",
     )

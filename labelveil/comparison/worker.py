@@ -34,14 +34,13 @@ from labelveil.comparison.central import central_predictions
 from labelveil.comparison.names import AS_PUBLISHED, CENTRAL, GROUPS, SEPARATE, TRUE_LABELS
 from labelveil.comparison.settings import Job, Method
 from labelveil.feature_party.config.sections import DataSection, TrainingSection
-from labelveil.feature_party.groups.rounds import learn_in_rounds
+from labelveil.feature_party.groups.rounds import learn_in_rounds, usual_shares
 from labelveil.feature_party.learning.several_labels import view_of
 from labelveil.feature_party.model.model import Model
 from labelveil.feature_party.training.events import TrainingSetup
 from labelveil.feature_party.training.holdout import draw_holdout
 from labelveil.feature_party.training.in_memory import Prepared
 from labelveil.feature_party.training.run import train
-from labelveil.simulation.settings import SUMS_SHARES
 
 _BASELINE_EPSILON = 1.0
 """For the reference on true labels, which uses the grid of a release but none of its codes."""
@@ -240,7 +239,7 @@ class Experiment:
             Lattice.between(terms.lower, terms.upper),
             job.epsilon,
             lambda rows, question: group_sums(labels[rows], question, epsilon=job.epsilon),
-            shares=SUMS_SHARES,
+            shares=usual_shares(len(self.truth), job.epsilon),
             seed=section.seed,
         )
         model = learned.model

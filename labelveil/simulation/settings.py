@@ -26,8 +26,6 @@ _DECIDED = "0.15,0.25,0.6"
 MOST_ROUNDS = 9
 
 CODES, GROUPS, MESSAGE = "codes", "groups", "message"
-SUMS_SHARES = [0.25, 0.3, 0.45]
-"""Of the events, in rounds of sums."""
 _INSTEAD = "--rounds 1 sends one message, as two companies do unless they agree on rounds"
 LEAST_GAIN = 2.0
 """How many times as much sums have to tell as codes do: what differs within groups, they do not."""
@@ -42,12 +40,14 @@ def best_way(epsilon: float, rows: int, no_sums: str = "") -> tuple[str, str]:
     asked for, if so."""
     # a party's own modules are loaded where they work, and by no import of the face
     from labelveil.feature_party.groups.asking import gain_of_rounds, gain_of_sums
+    from labelveil.feature_party.groups.rounds import usual_shares
 
     in_rounds = rows >= FEWEST_IN_ROUNDS
     gain = gain_of_sums(epsilon, in_rounds=in_rounds)
     tell = f"tell {gain:.1f} times as much as codes of {rows:,} events at ε = {epsilon:g}"
     if gain >= LEAST_GAIN and not no_sums:
-        return GROUPS, f"sums over groups in three rounds, as they {tell}"
+        count = {3: "three", 5: "five"}[len(usual_shares(rows, epsilon))]
+        return GROUPS, f"sums over groups in {count} rounds, as they {tell}"
     why = no_sums or f"sums over groups {tell}, below {LEAST_GAIN:g}"
     of_rounds = gain_of_rounds(epsilon)
     against = {
@@ -204,7 +204,7 @@ class Settings(DataSettings):
     ask: Literal["codes", "groups", "auto"] = setting(
         AUTO,
         "What the labels party is asked for: a code of each event; sums over groups of events, in"
-        " three rounds unless --rounds names others; or auto: codes where"
+        " three rounds or five unless --rounds names others; or auto: codes where"
         " --rounds names rounds, else what is likely to teach more, by epsilon and the number of"
         " events.",
     )
@@ -297,9 +297,10 @@ class Settings(DataSettings):
 
     @property
     def shares(self) -> list[float]:
-        """The rounds' shares of the events; none for one message."""
-        if self.rounds == AUTO:  # of codes: see decided()
-            return SUMS_SHARES if self.ask == GROUPS else []
+        """The rounds' shares of the events; none for one message. Until it is :meth:`decided`,
+        one message or question."""
+        if self.rounds == AUTO:
+            return [1.0] if self.ask == GROUPS else []
         try:
             given = [float(share) for share in self.rounds.split(",")]
             if len(given) == 1 and given[0] in range(1, MOST_ROUNDS + 1):
@@ -320,10 +321,13 @@ class Settings(DataSettings):
         """Decide what was left open, from public facts: ε, how many events there are, whether the
         label has two values alone, and why the features' events are other ones than the labels'.
 
-        Between one message, codes in three rounds, and sums over groups in three rounds.
+        Between one message, codes in three rounds, and sums over groups in three or five.
         """
+        from labelveil.feature_party.groups.rounds import usual_shares
+
+        of_sums = ",".join(map(str, usual_shares(rows, self.epsilon)))
         if self.ask == GROUPS:
-            return self
+            return self if self.rounds != AUTO else self._with("", rounds=of_sums)
         if self.rounds != AUTO:
             return self._with("", ask=CODES)
         against = {
@@ -344,8 +348,8 @@ class Settings(DataSettings):
         taken, decision = best_way(self.epsilon, rows, no_sums)
         if taken == MESSAGE:
             return self._with(decision, ask=CODES, rounds="1")
-        rounds = {"rounds": _DECIDED} if taken == CODES else {}
-        return self._with(f"{decision}; {_INSTEAD}", ask=taken, **rounds)
+        rounds = _DECIDED if taken == CODES else of_sums
+        return self._with(f"{decision}; {_INSTEAD}", ask=taken, rounds=rounds)
 
     def check_kept(self, rows: int) -> None:
         """``DataError`` if sums are asked for, and of so many events too few are kept to score."""

@@ -478,7 +478,7 @@ def test_sums_are_asked_of_the_training_events_in_rounds(
     given = learning.given[-1]
     assert given["table"].equals(job.features.drop("event")[TRAINING])
     assert (given["lattice"].lower, given["lattice"].upper) == (0, UPPER)
-    assert (given["epsilon"], given["shares"], given["seed"]) == (0.5, [0.25, 0.3, 0.45], SEED)
+    assert (given["epsilon"], given["shares"], given["seed"]) == (0.5, (0.25, 0.3, 0.45), SEED)
     assert figures == {
         **scores(truth), "label_mse": None, "outputs": None, "chosen": "7 sums",
     }  # fmt: skip

@@ -145,7 +145,11 @@ def test_sums_that_are_asked_for_need_twenty_events_to_score(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     asked = Settings(**RIGHT | {"randomizer": "auto", "ask": "groups"})
-    assert asked.decided(4_000, binary=True).shares == [0.25, 0.3, 0.45]
+    of_few, of_many = [0.25, 0.3, 0.45], [0.15, 0.15, 0.2, 0.2, 0.3]
+    for epsilon, events in ((1.0, 4_000), (0.1, 40_000)):
+        of_epsilon = asked.model_copy(update={"epsilon": epsilon})
+        assert of_epsilon.decided(events, binary=True).shares == of_many
+        assert of_epsilon.decided(events - 1, binary=True).shares == of_few
     assert not capfd.readouterr().err  # nothing was left open
     asked.check_kept(98)  # a fifth is 19.6
     with pytest.raises(

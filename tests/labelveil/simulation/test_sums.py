@@ -168,12 +168,12 @@ def test_what_sums_know_nothing_of_is_refused(changes: dict[str, Any], message: 
     ("changes", "rows", "ask", "rounds"),
     [
         ({"epsilon": 1e-300}, 20_000, "groups", 3),
-        ({"epsilon": 0.5}, 20_000, "groups", 3),
-        ({"epsilon": 0.5}, 1_000_000, "groups", 3),
+        ({"epsilon": 0.5}, 20_000, "groups", 5),
+        ({"epsilon": 0.5}, 1_000_000, "groups", 5),
         ({"epsilon": 0.7}, 4_000, "groups", 3),
         ({"epsilon": 0.75}, 4_000, "codes", 3),
         # codes of fewer events have no rounds
-        ({"epsilon": 1.2}, 3_999, "groups", 3),
+        ({"epsilon": 1.2}, 3_999, "groups", 5),
         ({"epsilon": 1.25}, 3_999, "codes", 1),
         ({"epsilon": 40}, 3_999, "codes", 1),
         ({"epsilon": 0.5, "feature_settings": ["training.trees=3"]}, 20_000, "codes", 3),
@@ -197,8 +197,9 @@ def test_what_to_ask_follows_from_events_and_epsilon(
     decided = Settings(**RIGHT | {"randomizer": "auto"} | changes).decided(rows)
     assert decided.ask == ask
     assert (len(decided.shares) or 1) == rounds
-    said = {"groups": "sums over groups in three rounds, as they tell"}.get(ask, "codes in three")
-    said = said if rounds > 1 else "one message, as"
+    count = {1: "one", 3: "three", 5: "five"}[rounds]
+    of = "sums over groups" if ask == "groups" else "codes"
+    said = f"{of} in {count} rounds, as" if rounds > 1 else "one message, as"
     decision = decided.decision_facts["decision"]
     assert " ".join(capfd.readouterr().err.split()) == decision
     assert decision.startswith(said)

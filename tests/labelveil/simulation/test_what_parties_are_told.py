@@ -190,8 +190,9 @@ def test_each_round_has_twice_the_events_of_the_one_before(
     grouped = small(randomizer="auto", ask="groups", rounds=rounds)
     assert grouped.shares == pytest.approx(shares or [1.0])
     assert grouped.submitted
-    usual = [0.25, 0.3, 0.45]
-    assert small(randomizer="auto", ask="groups", rounds="auto").shares == usual
+    open_ = small(randomizer="auto", ask="groups", rounds="auto")
+    assert open_.submitted
+    assert open_.decided(100).shares == [0.25, 0.3, 0.45]
     assert small(randomizer="auto", rounds="auto").shares == []
     with pytest.raises(ConfigError, match="--rounds"):
         small(randomizer="auto", rounds="0.5,0.500000002")
@@ -216,6 +217,11 @@ def test_what_was_decided_is_said_with_its_reasons(
         (
             0.5, 4_000,
             "sums over groups in three rounds, as they tell 3.0 times as much as codes of 4,000"
+            f" events at ε = 0.5{rest}",
+        ),
+        (
+            0.5, 8_000,
+            "sums over groups in five rounds, as they tell 3.0 times as much as codes of 8,000"
             f" events at ε = 0.5{rest}",
         ),
     ):  # fmt: skip

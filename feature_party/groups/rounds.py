@@ -17,8 +17,8 @@ from labelveil.feature_party.schema import NOTHING, Stated
 
 _FEW, _MANY = (0.25, 0.3, 0.45), (0.15, 0.15, 0.2, 0.2, 0.3)
 _ENOUGH = 4_000.0
-"""Events times ε from which on a fifth of the events has groups enough to ask by; by fewer the next
-questions know less than those of a quarter do (docs/ideas/groups.md)."""
+"""Events times ε from which on the first of five rounds has some 70 groups. With fewer groups three
+rounds, which begin with a quarter of the events, are about as good (docs/ideas/groups.md)."""
 
 Answer = Callable[[Indices, GroupQuestion], PrivateSums]
 """What the labels party does: sums labels of events, by their rows, as a question asks."""

@@ -55,7 +55,7 @@ CASES = [case for case in enumerated.cases() if not case.long]
 
 def _figure(of: Any) -> Any:
     """A fraction that was a float is one: processors differ in the last bit of what led to it."""
-    if isinstance(of, list):
+    if not isinstance(of, str | int | Fraction):
         return np.array([float(Fraction(each)) for each in of])
     text = str(of)
     return float(Fraction(text)) if "/" in text and len(text) > 24 else text

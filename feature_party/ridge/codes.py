@@ -60,7 +60,8 @@ class CodeRows:
         law, change = np.diff(below, axis=1), np.diff(slope, axis=1)
         logs, scores, informations = [], [], []
         for channel in self.channels:
-            likely = law @ channel  # above 0, as all chances of a channel are
+            # above 0, but of outputs that no label has: of these no code tells anything
+            likely = np.maximum(law @ channel, 1e-300)
             score = (change @ channel) / likely
             told = np.sum(likely * score**2, axis=1, keepdims=True)
             logs.append(np.log(likely))

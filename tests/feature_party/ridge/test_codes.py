@@ -129,3 +129,15 @@ def test_what_does_not_belong_together_is_refused() -> None:
         lv.LabelDPRegressor().fit(table, [sums, other])
     with pytest.raises(ConfigError, match="use LabelDPRegressor"):
         lv.LabelDPClassifier().fit(table, [codes, sums])
+
+
+def test_an_output_that_no_label_has_tells_nothing_and_spoils_nothing() -> None:
+    """A channel may have one, as long as it is of all labels."""
+    rows, grid = np.arange(4), np.array([0.0, 1.0, 2.0])
+    channel = np.array([[0.7, 0.3], [0.5, 0.5], [0.3, 0.7]])
+    more = np.insert(channel, 1, 0.0, axis=1)
+    of_two = CodeRows(rows, np.array([0, 1, 1, 0]), grid, [channel], 1.0)
+    of_three = CodeRows(rows, np.array([0, 2, 2, 0]), grid, [more], 1.0)
+    near = np.array([0.2, 0.9, 1.6, 2.0])
+    for same, other in zip(of_two.seen(near, 0.5), of_three.seen(near, 0.5), strict=True):
+        np.testing.assert_allclose(other, same, rtol=1e-12)

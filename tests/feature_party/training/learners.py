@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import polars as pl
 
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.randomizers import build_randomizer
-from labelveil.feature_party.config.sections import FeaturePartyConfig
+from labelveil.feature_party.config.sections import DataSection, FeaturePartyConfig, TrainingSection
+from labelveil.feature_party.learning.objectives import LikelihoodObjective, build_objective
 from labelveil.feature_party.learning.problem import LabelProblem
+from labelveil.feature_party.learning.support import Support
+from labelveil.feature_party.model.encoding import Encoder
 from labelveil.feature_party.model.model import Model
+from labelveil.feature_party.training.events import TrainingSetup
+from labelveil.feature_party.training.folds import FoldedRows
 from labelveil.feature_party.training.holdout import draw_holdout
 from labelveil.feature_party.training.in_memory import Prepared
+from labelveil.feature_party.training.settings import resolve_settings
 from tests.feature_party.learn import train
 
 GRID = np.arange(31.0)
@@ -54,3 +62,14 @@ def unexplained(model: Model, data: Prepared, means: np.ndarray) -> float:
     predicted = model.predict(data.table[data.holdout])["prediction"].to_numpy()
     truth = means[data.holdout]
     return float(np.mean((predicted - truth) ** 2) / np.var(truth))
+
+
+def folded(data: Prepared, **training: Any) -> tuple[FoldedRows, Support, LikelihoodObjective]:
+    """Rows in folds, and a normal law of their labels."""
+    section = TrainingSection(**training)
+    rows = data.encoded(TrainingSetup(section, DataSection()), lambda table: Encoder.fit(table))
+    support = Support.from_problem(data.problem)
+    law = build_objective("likelihood", data.problem, support, "gaussian")
+    assert isinstance(law, LikelihoodObjective)
+    settings = resolve_settings(section, data.training_rows)
+    return rows.folded(data.problem, settings), support, law

@@ -16,10 +16,9 @@ from labelveil.common.errors import DataError
 from labelveil.feature_party.config.sections import DataSection, TrainingSection
 from labelveil.feature_party.learning.derivatives import derivatives_of
 from labelveil.feature_party.learning.heads import log_axis
-from labelveil.feature_party.learning.objectives import LikelihoodObjective, build_objective
+from labelveil.feature_party.learning.objectives import LikelihoodObjective
 from labelveil.feature_party.learning.several_releases import join_problems
 from labelveil.feature_party.learning.support import Support
-from labelveil.feature_party.model.encoding import Encoder
 from labelveil.feature_party.model.model import Model
 from labelveil.feature_party.model.random_features import RandomFeatures, RandomFeaturesShape
 from labelveil.feature_party.ridge.fit import RidgeFit
@@ -30,8 +29,7 @@ from labelveil.feature_party.training.folds import FoldedRows
 from labelveil.feature_party.training.in_memory import Prepared
 from labelveil.feature_party.training.kernel import KernelFit
 from labelveil.feature_party.training.run import train
-from labelveil.feature_party.training.settings import resolve_settings
-from tests.feature_party.training.learners import events, fitted, unexplained
+from tests.feature_party.training.learners import events, fitted, folded, unexplained
 
 
 def smooth(rows: int = 3000, columns: int = 6) -> tuple[Prepared, np.ndarray]:
@@ -100,16 +98,6 @@ def test_a_saved_model_of_other_inputs_or_groups_is_damaged(
         Model.load(tmp_path)
 
 
-def folded(data: Prepared, ensemble: int) -> tuple[FoldedRows, Support, LikelihoodObjective]:
-    section = TrainingSection(ensemble=ensemble, validation=0.25)
-    rows = data.encoded(TrainingSetup(section, DataSection()), lambda table: Encoder.fit(table))
-    support = Support.from_problem(data.problem)
-    law = build_objective("likelihood", data.problem, support, "gaussian")
-    assert isinstance(law, LikelihoodObjective)
-    settings = resolve_settings(section, data.training_rows)
-    return rows.folded(data.problem, settings), support, law
-
-
 def fit_of(rows: FoldedRows, support: Support, law: LikelihoodObjective) -> Any:
     table = derivatives_of(law)
     assert table is not None
@@ -118,7 +106,7 @@ def fit_of(rows: FoldedRows, support: Support, law: LikelihoodObjective) -> Any:
 
 @pytest.mark.parametrize("ensemble", [1, 2, 3])
 def test_members_say_of_their_folds_what_is_told_of_them(ensemble: int, quickly: None) -> None:
-    rows, support, law = folded(smooth(600, 2)[0], ensemble)
+    rows, support, law = folded(smooth(600, 2)[0], ensemble=ensemble, validation=0.25)
     fit = fit_of(rows, support, law)
     raw = fit.learned(
         torch.as_tensor(rows.inputs.numeric)[None],
@@ -131,7 +119,7 @@ def test_members_say_of_their_folds_what_is_told_of_them(ensemble: int, quickly:
 
 @pytest.mark.parametrize("fold", [0, 2])
 def test_no_fold_has_a_part_in_scales_of_models_that_leave_it_out(fold: int, quickly: None) -> None:
-    rows, support, law = folded(smooth(600, 2)[0], 3)
+    rows, support, law = folded(smooth(600, 2)[0], ensemble=3, validation=0.25)
     codes = rows.codes.copy()
     codes[rows.folds[fold]] = np.roll(codes[rows.folds[fold]], 1)
     learned = fit_of(rows, support, law).learned
@@ -157,7 +145,7 @@ def test_they_begin_near_what_a_ridge_says_that_has_not_seen_their_folds(
     """In units of the label, on whatever axis scales were learned."""
     monkeypatch.setattr(kernel, "_PENALTIES", [(1.0, 0)])  # and there they stay
     data, means = smooth(1200, 2)
-    rows, support, law = folded(data, 2)
+    rows, support, law = folded(data, ensemble=2, validation=0.25)
     table = derivatives_of(law)
     assert table is not None
     fit = KernelFit(rows, support, head).fit(law, table(), lambda record: None)
@@ -174,7 +162,9 @@ def test_scales_are_learned_on_the_axis_of_the_law(
     data, _ = smooth(300, 2)
     problem = join_problems([data.problem, data.problem], [200.0, 100.0])
     codes = data.codes + data.problem.outputs.size * (np.arange(300) >= 200)
-    rows, support, law = folded(Prepared.of_table(data.table, codes, problem), 2)
+    rows, support, law = folded(
+        Prepared.of_table(data.table, codes, problem), ensemble=2, validation=0.25
+    )
     seen, of_codes = list[Any](), kernel.CodeRows
 
     def noted(*given: Any) -> Any:
@@ -210,7 +200,7 @@ def test_slopes_are_expected_to_be_what_the_ridge_expects_of_coefficients(
     which a law's outputs are one deviation long."""
     data, means = smooth(400, 5)
     data = events(data.table.drop("shop"), means)
-    rows, support, law = folded(data, 2)
+    rows, support, law = folded(data, ensemble=2, validation=0.25)
     designed, ridges, precisions = list[Any](), list[Any](), list[float]()
 
     class Noted(RidgeFit):

@@ -10,18 +10,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from labelveil.feature_party.config.sections import DataSection, TrainingSection
-from labelveil.feature_party.learning.objectives import LikelihoodObjective, build_objective
+from labelveil.feature_party.learning.objectives import LikelihoodObjective
 from labelveil.feature_party.learning.support import Support
-from labelveil.feature_party.model.encoding import Encoder
 from labelveil.feature_party.training import quick
-from labelveil.feature_party.training.events import TrainingSetup
 from labelveil.feature_party.training.folds import FoldedRows
 from labelveil.feature_party.training.mixture import Candidate, Trained
 from labelveil.feature_party.training.quick import QuickLearners
-from labelveil.feature_party.training.settings import resolve_settings
 from labelveil.feature_party.training.trees import EXACT, LARGE, SMALL
-from tests.feature_party.training.learners import events
+from tests.feature_party.training.learners import events, folded
 
 GAUSSIAN, GAMMA, MEAN = (Candidate("likelihood", head) for head in ("gaussian", "gamma", "mean"))
 
@@ -30,13 +26,7 @@ GAUSSIAN, GAMMA, MEAN = (Candidate("likelihood", head) for head in ("gaussian", 
 def parts() -> tuple[FoldedRows, Support, LikelihoodObjective]:
     x = np.linspace(-1, 1, 60)
     data = events(pl.DataFrame({"x": x, "kind": ["a", "b"] * 30}), 15 + 5 * x)
-    section = TrainingSection(ensemble=2)
-    rows = data.encoded(TrainingSetup(section, DataSection()), lambda table: Encoder.fit(table))
-    support = Support.from_problem(data.problem)
-    law = build_objective("likelihood", data.problem, support, "gaussian")
-    assert isinstance(law, LikelihoodObjective)
-    settings = resolve_settings(section, data.training_rows)
-    return rows.folded(data.problem, settings), support, law
+    return folded(data, ensemble=2)
 
 
 def learners(parts: Any, learner: str = "auto", **more: Any) -> QuickLearners:

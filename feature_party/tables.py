@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from labelveil.common.csv_files import SUFFIXES, first_line, refuse_packed, scan_csv, unreadable
 from labelveil.common.errors import DataError, listed
 from labelveil.common.files import PARQUET_SUFFIXES, appearing, directory_files, refuse_pipe
+from labelveil.common.forks import check_threads
 from labelveil.common.parquet_files import PERIODS, ParquetTable, periods
 from labelveil.common.release.event_keys import key_text
 from labelveil.feature_party.schema import NOTHING, Found, Stated
@@ -270,7 +271,11 @@ def table_files(path: Path) -> list[Path]:
 
 
 def collect_table(table: Table) -> pl.DataFrame:
-    """Any accepted form of a table in memory."""
+    """Any accepted form of a table in memory.
+
+    ``DataError`` if it cannot be read; ``RuntimeError`` where that would hang, after a fork.
+    """
+    check_threads()
     try:
         if isinstance(table, str | Path):
             table = scan_table(Path(table))

@@ -5,6 +5,8 @@ imported when it is first used, so that this import costs nothing and needs no t
 to one subject lies in a module of its own: ``from labelveil.selection import StableTopK``.
 """
 
+from labelveil.common.forks import watch_forks
 from labelveil.lazy import lazily
 
+watch_forks()
 __getattr__, __dir__ = lazily(__name__)

@@ -28,6 +28,7 @@ from pydantic import TypeAdapter
 
 from labelveil.common.arrays import Floats
 from labelveil.common.errors import DataError, listed
+from labelveil.common.forks import check_threads
 from labelveil.feature_party.schema import (
     MISSING,
     NOTHING,
@@ -258,7 +259,11 @@ class Encoder:
             )
 
     def encode(self, table: pl.DataFrame) -> Encoded:
-        """Encode rows; values never seen in training count as out of vocabulary."""
+        """Encode rows; values never seen in training count as out of vocabulary.
+
+        ``DataError`` if a column is missing; ``RuntimeError`` where it would hang, after a fork.
+        """
+        check_threads()
         self.check(table.columns)
         table = table.with_columns(pl.lit(value).alias(name) for name, value in self.given)
         numeric = np.empty((table.height, self.inputs), dtype=np.float32)

@@ -25,7 +25,8 @@ from benchmarks.harness import markdown
 from benchmarks.rounds import ROWS as IN_ROUNDS
 from benchmarks.rounds import SHARES, error_left
 from labelveil.common.mechanisms.group_sums import Lattice
-from labelveil.feature_party.groups.rounds import learn_in_rounds, usual_shares
+from labelveil.feature_party.config.usual_shares import usual_shares
+from labelveil.feature_party.groups.rounds import learn_in_rounds
 from labelveil.simulation.settings import FEWEST_IN_ROUNDS, GROUPS, best_way
 from tests.data_sets import CENSUS, RETAIL, DataSet
 

@@ -13,7 +13,7 @@ def fetch(config: FeaturePartyConfig, shown: OutputOptions) -> None:
     from labelveil.feature_party.pipeline.transfer import Transfer
 
     keep_freed_memory()
-    if config.rounds.shares:
+    if config.round_shares:
         config = config.through(config.rounds_submitted, scored=True)
     fetched = Transfer(config, shown.quiet).fetch()
     documents, lines = [], []

@@ -56,8 +56,8 @@ def run(config: FeaturePartyConfig, truth: TrueLabels, shown: Ending) -> None:
     if config.training.learner in ("auto", "trees"):
         load_lightgbm()
     rounds: Rounds[Any] | None = None
-    if config.rounds.shares:
-        stages = stages_of(config.through(len(config.rounds.shares)), shown.quiet, truth)
+    if config.round_shares:
+        stages = stages_of(config.through(len(config.round_shares)), shown.quiet, truth)
         rounds = Rounds(stages.with_config(config), stages)
         show(rounds.learn())
     else:

@@ -41,13 +41,13 @@ class SubmitOptions(OutputOptions):
 )
 def submit(config: FeaturePartyConfig, wanted: SubmitOptions) -> None:
     start()
-    if wanted.question is not None and (wanted.ask or config.rounds.shares):
-        other = "--ask" if wanted.ask else f"[rounds] shares={config.rounds.shares}"
+    if wanted.question is not None and (wanted.ask or config.round_shares):
+        other = "--ask" if wanted.ask else f"[rounds] shares={config.round_shares}"
         raise ConfigError(
             f"--question {wanted.question} and {other} exclude each other: events are asked one"
             " question; leave one of them out"
         )
-    if config.rounds.shares:
+    if config.round_shares:
         from labelveil.feature_party.pipeline.choice import stages_of
         from labelveil.feature_party.pipeline.rounds import Rounds
 

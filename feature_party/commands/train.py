@@ -59,7 +59,7 @@ def _next(config: FeaturePartyConfig) -> str:
     """What to do with a model: to ask by it, as long as rounds are left."""
     from labelveil.common.release.folder import is_complete
 
-    last = len(config.rounds.shares)
+    last = len(config.round_shares)
     if last and not is_complete(config.round_folder(last)):
         return "next: feature-party submit, for the next round"
     return "next: feature-party evaluate, or predict"

@@ -144,7 +144,7 @@ class RoundsSection(Section):
         list,
         "Shares of our events that are submitted one after another, to 1 in all; dealt by their"
         " hashed keys. Needs submit, epoch and wait of [labels_party]; the epochs of rounds have"
-        " its name and a number.",
+        " its name and a number. With [groups] five, 0.15, 0.15, 0.2, 0.2 and 0.3, if none is set.",
         example=[0.15, 0.25, 0.6],
         max_length=9,
     )

@@ -22,6 +22,7 @@ from labelveil.feature_party.config.labels_party import (
     RoundsSection,
     is_name,
 )
+from labelveil.feature_party.config.usual_shares import FIVE
 from labelveil.feature_party.learning.names import HEAD_NAMES, LEARNER_NAMES, OBJECTIVE_NAMES
 
 if TYPE_CHECKING:
@@ -281,7 +282,7 @@ class FeaturePartyConfig(Section):
             return [folder / epoch for epoch in party.epochs]
         within = [] if (folder / MANIFEST_FILE).exists() else folder.glob(f"*/{MANIFEST_FILE}")
         found = {path.parent for path in within}
-        if self.rounds.shares:
+        if self.round_shares:
             found.discard(self.score_folder)
         return sorted(found) or [folder]
 
@@ -294,13 +295,13 @@ class FeaturePartyConfig(Section):
     def release_folders(self) -> list[Path]:
         return [folder for _, folder in self.releases]
 
+    @property
+    def round_shares(self) -> list[float]:
+        """Shares of the events that rounds are about: of sums five, unless others are set."""
+        return self.rounds.shares or (list(FIVE) if self.groups.configured else [])
+
     @model_validator(mode="after")
     def _in_rounds(self) -> Self:
-        if self.groups.configured and not self.rounds.shares:
-            raise ConfigError(
-                f"[groups] epsilon={self.groups.epsilon:g} asks for sums in rounds, and there are"
-                " none; set [rounds] shares, to [1.0] for a single one"
-            )
         if self.groups.configured and not self.training.holdout:
             raise ConfigError(
                 "holdout=0.0 keeps no events to tell how good a model of sums is, which sums of"
@@ -311,12 +312,12 @@ class FeaturePartyConfig(Section):
                 "parquet=true writes the codes of releases for other programs, and releases of sums"
                 " have none; set [release] parquet = false, or leave [groups] out"
             )
-        if not self.rounds.shares:
+        if not self.round_shares:
             return self
         for party in self.labels_party:
             if self.several or not (party.submit and party.epoch):
                 raise ConfigError(
-                    f"[rounds] shares={self.rounds.shares} deal events that are submitted to one"
+                    f"[rounds] shares={self.round_shares} deal events that are submitted to one"
                     " labels party, for epochs named after one; set submit and epoch in its"
                     " [labels_party]"
                 )
@@ -334,7 +335,7 @@ class FeaturePartyConfig(Section):
     @property
     def score_folder(self) -> Path:
         """The folder of the release that tells how good a model of all rounds is."""
-        return self.round_folder(len(self.rounds.shares) + 1)
+        return self.round_folder(len(self.round_shares) + 1)
 
     @property
     def rounds_submitted(self) -> int:
@@ -342,7 +343,7 @@ class FeaturePartyConfig(Section):
 
         ``ConfigError`` if there is none.
         """
-        numbers = range(1, len(self.rounds.shares) + 1)
+        numbers = range(1, len(self.round_shares) + 1)
         done = sum((self.round_folder(number) / POPULATION_FILE).is_file() for number in numbers)
         if not done:
             raise ConfigError("no round has been submitted yet; run feature-party submit")
@@ -352,7 +353,7 @@ class FeaturePartyConfig(Section):
     def least_match(self) -> float:
         """The share of events that must find a counterpart: of those that are held out, rounds are
         about the first one's at most."""
-        kept = self.training.holdout * (1 - self.rounds.shares[0]) if self.rounds.shares else 0.0
+        kept = self.training.holdout * (1 - self.round_shares[0]) if self.round_shares else 0.0
         return self.data.min_match * (1 - kept)
 
     def through(self, number: int, *, scored: bool = False) -> Self:
@@ -361,7 +362,7 @@ class FeaturePartyConfig(Section):
         if scored and (self.score_folder / POPULATION_FILE).is_file():
             epochs.append(self.score_folder.name)
         party = self.only_labels_party.model_copy(update={"epoch": "", "epochs": epochs})
-        few = {} if number == len(self.rounds.shares) else {"min_match": 0.0}
+        few = {} if number == len(self.round_shares) else {"min_match": 0.0}
         data = self.data.model_copy(update=few)  # most events are still to be asked about
         return self.model_copy(update={"labels_party": [party], "data": data})
 

@@ -15,19 +15,8 @@ from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice, Priva
 from labelveil.feature_party.groups.model import SumsModel, ask_first
 from labelveil.feature_party.schema import NOTHING, Stated
 
-_FEW, _MANY = (0.25, 0.3, 0.45), (0.15, 0.15, 0.2, 0.2, 0.3)
-_ENOUGH = 4_000.0
-"""Events times ε from which on the first of five rounds has some 70 groups. With fewer groups three
-rounds, which begin with a quarter of the events, are about as good (docs/ideas/groups.md)."""
-
 Answer = Callable[[Indices, GroupQuestion], PrivateSums]
 """What the labels party does: sums labels of events, by their rows, as a question asks."""
-
-
-def usual_shares(events: int, epsilon: float) -> tuple[float, ...]:
-    """Shares of so many events, those kept for a score included, that rounds ask about: five
-    rounds, or three where noise leaves few groups."""
-    return _MANY if events * epsilon >= _ENOUGH else _FEW
 
 
 @dataclass(frozen=True, eq=False)

@@ -85,7 +85,7 @@ class Learning(Transfer):
                 bar.update(tasks[step], completed=done)
 
             sections = config.training, config.join, config.engine
-            yield Preparation(inputs, *sections, bool(config.rounds.shares), self.workers, show)
+            yield Preparation(inputs, *sections, bool(config.round_shares), self.workers, show)
 
     @property
     def labels(self) -> dict[str, Events]:

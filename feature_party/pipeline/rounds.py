@@ -166,7 +166,7 @@ class Rounds(Generic[ModelT]):
 
     @property
     def count(self) -> int:
-        return len(self.config.rounds.shares)
+        return len(self.config.round_shares)
 
     @property
     def left(self) -> range:
@@ -248,7 +248,7 @@ class Rounds(Generic[ModelT]):
             return Population(keys[mine].tobytes(), everybody.secret_check, question)
         held = held_out(self.config, everybody.rows)
         self.stages.check_kept(everybody.rows, int(held.sum()))
-        dealt = deal(everybody.keys, self.config.rounds.shares)
+        dealt = deal(everybody.keys, self.config.round_shares)
         # a code that was asked about what else is unknown of its label tells little of errors, and
         # sums tell nothing: of who is held out something else is asked at the end
         spared = held & ((dealt > 0) | self.config.groups.configured)
@@ -304,7 +304,7 @@ class Rounds(Generic[ModelT]):
             if twice := int(match_keys(there[sort_keys(there)], mine)[1].sum()):
                 raise ConfigError(
                     f"{twice:,} events of round {earlier} would be asked again in round {number}:"
-                    f" [rounds] shares={self.config.rounds.shares} or [training]"
+                    f" [rounds] shares={self.config.round_shares} or [training]"
                     f" holdout={self.config.training.holdout:g} have changed since; set them back"
                     " until all rounds are done, or name another epoch"
                 )

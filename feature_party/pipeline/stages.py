@@ -126,7 +126,7 @@ class Stages(Learning):
 
     def _kept(self) -> Booleans | None:
         """Which of our rows are held out and in no round, if any are: sums may tell of them."""
-        if not self.config.rounds.shares or len(self.labels) > 1:
+        if not self.config.round_shares or len(self.labels) > 1:
             return None
         keys, asked = canonical_keys(self._keys()), canonical_keys(self.prepared.keys())
         kept = held_out(self.config, keys.len()) & ~keys.is_in(asked.implode()).to_numpy()

@@ -97,7 +97,7 @@ class SumLearning(Transfer):
         saved = SavedSums(model, replace(self._facts, mean=mean, warnings=(*said, *self.withdrawn)))
         saved.save(config.output.model)
         # what too few sums tell before the last round is for the next one to mend, and for nobody
-        last = len(given) >= len(config.rounds.shares)
+        last = len(given) >= len(config.round_shares)
         for warning in saved.facts.warnings if last else self.withdrawn:
             self.warn(warning)
         return saved
@@ -171,7 +171,7 @@ class SumLearning(Transfer):
         """What to ask of our (n,) rows that are ``mine``, to tell how good a model is."""
         points = model.predict(self.table.filter(pl.Series(mine)))["prediction"].to_numpy()
         lattice, epsilon = self._spent()
-        rng = np.random.default_rng((self.config.training.seed, len(self.config.rounds.shares) + 1))
+        rng = np.random.default_rng((self.config.training.seed, len(self.config.round_shares) + 1))
         asked = points, model.facts.mean, lattice, epsilon, rng, model.model.miss
         with self._timed("ask"):
             return encode_question(ScoreQuestion.from_predictions(*asked).question)

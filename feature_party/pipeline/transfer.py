@@ -77,7 +77,7 @@ class Transfer:
     def score_release(self) -> Path | None:
         """The folder of the release that tells how good a model of rounds is; None if there is
         none, or one that was withdrawn and is not to be learned from, which is warned of."""
-        if not self.config.rounds.shares or not is_complete(self.config.score_folder):
+        if not self.config.round_shares or not is_complete(self.config.score_folder):
             return None
         folder = self.config.score_folder
         if (reason := withdrawn_reason(folder)) is not None:
@@ -224,7 +224,7 @@ class Transfer:
                 f"the labels party has withdrawn its release of data set {lost[0]!r}, epoch"
                 f" {lost[1]!r}: {fetched.withdrawn}"
             )
-        score = self.config.score_folder if self.config.rounds.shares else None
+        score = self.config.score_folder if self.config.round_shares else None
         if self.config.release.parquet and folder != score:  # which no rows are of
             from labelveil.feature_party.client.labels_table import write_labels_table
 

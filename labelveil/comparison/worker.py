@@ -34,7 +34,8 @@ from labelveil.comparison.central import central_predictions
 from labelveil.comparison.names import AS_PUBLISHED, CENTRAL, GROUPS, SEPARATE, TRUE_LABELS
 from labelveil.comparison.settings import Job, Method
 from labelveil.feature_party.config.sections import DataSection, TrainingSection
-from labelveil.feature_party.groups.rounds import learn_in_rounds, usual_shares
+from labelveil.feature_party.config.usual_shares import usual_shares
+from labelveil.feature_party.groups.rounds import learn_in_rounds
 from labelveil.feature_party.learning.several_labels import view_of
 from labelveil.feature_party.model.model import Model
 from labelveil.feature_party.training.events import TrainingSetup

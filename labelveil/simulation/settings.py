@@ -39,8 +39,8 @@ def best_way(epsilon: float, rows: int, no_sums: str = "") -> tuple[str, str]:
     and a sentence that says why, from ε and the number of events; ``no_sums`` is why sums cannot be
     asked for, if so."""
     # a party's own modules are loaded where they work, and by no import of the face
+    from labelveil.feature_party.config.usual_shares import usual_shares
     from labelveil.feature_party.groups.asking import gain_of_rounds, gain_of_sums
-    from labelveil.feature_party.groups.rounds import usual_shares
 
     in_rounds = rows >= FEWEST_IN_ROUNDS
     gain = gain_of_sums(epsilon, in_rounds=in_rounds)
@@ -323,7 +323,7 @@ class Settings(DataSettings):
 
         Between one message, codes in three rounds, and sums over groups in three or five.
         """
-        from labelveil.feature_party.groups.rounds import usual_shares
+        from labelveil.feature_party.config.usual_shares import usual_shares
 
         of_sums = ",".join(map(str, usual_shares(rows, self.epsilon)))
         if self.ask == GROUPS:

@@ -44,7 +44,7 @@ def present(folder: Path, name: str = "manifest.json") -> Path:
         ({"rounds": {"strata": 33}}, "strata=33"),
         ({"labels_party": {"submit": True}, "rounds": {"shares": [1.0]}}, "set submit and epoch"),
         ({"labels_party": {"epoch": "a"}, "rounds": {"shares": [1.0]}}, "set submit and epoch"),
-        ({"groups": SUMS, "labels_party": ASKED}, "epsilon=0.5 asks for sums in rounds"),
+        ({"groups": SUMS, "labels_party": {"submit": True}}, "set submit and epoch"),
         ({"labels_party": [SHOES, {"name": "x"}, {}]}, "3 has neither name nor data_set"),
         ({"labels_party": [SHOES, {"data_set": "two words"}]}, "data_set='two words' must be"),
         ({"labels_party": [{**SHOES, "submit": True}, HATS]}, "submit of 'shoes' is for one"),
@@ -70,6 +70,15 @@ def test_what_looks_like_a_contradiction_and_is_none_is_taken() -> None:
     both = [{**SHOES, "name": "x", "address": "b:1"}, SHOES]  # one data set, of two addresses
     assert configured(labels_party=both).several
     assert configured(training={"holdout": 0}, release={"parquet": True}, rounds={"shares": []})
+
+
+def test_sums_are_asked_for_in_five_rounds_unless_others_are_set() -> None:
+    sums = configured(groups=SUMS, labels_party=ASKED)
+    assert sums.round_shares == [0.15, 0.15, 0.2, 0.2, 0.3]
+    assert sums.score_folder.name == "day-6"
+    assert rounds_of(0.4, 0.6, groups=SUMS).round_shares == [0.4, 0.6]
+    assert rounds_of(1.0).round_shares == [1.0]
+    assert configured(labels_party=ASKED).round_shares == []
 
 
 @pytest.mark.parametrize("given", [*product([True, False], repeat=3)])

@@ -1,5 +1,5 @@
 """Shares of the events that rounds of sums ask about, one after another; measured in
-docs/ideas/groups.md."""
+docs/appendix/sums.md."""
 
 from __future__ import annotations
 

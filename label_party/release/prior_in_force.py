@@ -204,7 +204,7 @@ def _last(config: LabelPartyConfig, store: Store, ledger: Ledger) -> tuple[Charg
         if entry.lost or entry.epoch in gone:
             continue
         manifest = store.read_manifest(entry)
-        if manifest.sums is not None:  # which count nothing
+        if manifest.sums is not None or manifest.questioned:  # which count nothing
             continue
         drift = manifest.drift
         if drift is None or drift.drifted or drift.in_force.epoch not in gone:

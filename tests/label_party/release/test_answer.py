@@ -145,18 +145,21 @@ def test_labels_stay_on_the_points_that_are_configured(world: World) -> None:
 
 
 def test_a_question_is_answered_where_a_prior_is_in_force(world: World) -> None:
-    """A watch's first epoch pays for a prior, the second is tested by it, the third is asked."""
+    """A watch's first epoch pays for a prior, the second is tested by it, the third is asked, and
+    the fourth is tested by the first one's again."""
     found = []
-    for epoch, numbers in enumerate(np.split(np.arange(EVENTS - EVENTS % 3), 3), start=1):
+    for epoch, numbers in enumerate(np.split(np.arange(EVENTS - EVENTS % 4), 4), start=1):
         question = asking(STRATA[numbers]) if epoch == 3 else b""
         world.submit(question, numbers, epoch=str(epoch))
         config = world.party.config(**ASKED, data__epoch=f'"{epoch}"')
         found.append(run_release(config, quiet=True, keeps_prior=True).manifest)
-    first, second, third = found
+    first, second, third, fourth = found
     assert (first.drift, len(first.priors)) == (None, 1)
     assert second.drift is not None
     assert second.drift.in_force.epoch == "1"
-    assert [manifest.questioned for manifest in found] == [False, False, True]
+    assert fourth.drift is not None
+    assert fourth.drift.in_force.epoch == ("2" if second.drift.drifted else "1")
+    assert [manifest.questioned for manifest in found] == [False, False, True, False]
     assert (third.drift, third.priors) == (None, [])
 
 

@@ -27,8 +27,7 @@ from scipy.special import betaincinv
 from scipy.stats import binom, norm
 
 from labelveil.audit import power
-from labelveil.audit.attacks.one_run import OneRun, draw_secrets
-from labelveil.audit.attacks.views import Mechanism, Outputs, View, views_of
+from labelveil.audit.attacks.one_run import Mechanism, OneRun, Outputs, View, draw_secrets, views_of
 from labelveil.audit.verdict import GATE, Bounds, Power
 from labelveil.common.arrays import Booleans, Floats, Integers
 from labelveil.common.entropy import system_entropy

@@ -15,10 +15,12 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.stats import binom, norm
 
+from labelveil.audit.attacks.one_run import Outputs
 from labelveil.audit.power import FOUND, least, rarest_seen
-from labelveil.audit.verdict import GATE, Check, Power, verdict_of
+from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.exact.rational import parse_rational
+from labelveil.common.randomizers.cells import Codebook
 from labelveil.common.release.manifest import Manifest
 
 
@@ -167,6 +169,27 @@ def _same_noise_tails(manifest: Manifest, other: Manifest) -> list[tuple[float, 
         tail = float(binom.sf(same - 1, len(counts), chance))
         tails.append((tail, float(needed) if needed <= len(counts) else math.inf))
     return tails
+
+
+def same_noise_check(codes: Outputs, other: Outputs, codebook: Codebook) -> Check:
+    """Two messages of (n,) codes about the same labels, in one order, share no stretch of rows.
+
+    The codes agree in a row with probability at most q, the channels' largest, so that n rows
+    hold a stretch of w equal ones with probability at most n · q^w.
+    """
+    share = math.prod(float(channel.row_probabilities.max()) for channel in codebook.channels)
+    chance = math.ceil(math.log(codes.size / GATE) / -math.log(share))
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], codes == other, [0]])))
+    longest = int((edges[1::2] - edges[::2]).max()) if edges.size else 0
+    enough = chance <= codes.size
+    return Check(
+        verdict=verdict_of(longest < chance) if enough else Verdict.NOT_CHECKABLE,
+        tried=f"{codes.size:,} rows were compared; {chance:,} equal ones in a row have a"
+        f" probability below {GATE:g}.",
+        found=f"The longest stretch of equal outputs is {longest:,} rows.",
+        confidence=1 - GATE,
+        power=(Power("rows of a stretch that is repeated in place", float(chance)),),
+    )
 
 
 def detectable_narrowness(cells: int, scale: float, alpha: float) -> float:

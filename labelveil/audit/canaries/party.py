@@ -18,8 +18,7 @@ from labelveil.audit.attacks.implementation import (
     release_sources,
     static_check,
 )
-from labelveil.audit.attacks.laws import same_histograms
-from labelveil.audit.attacks.two_noises import same_noise_check
+from labelveil.audit.attacks.laws import same_histograms, same_noise_check
 from labelveil.audit.canaries.endpoint import (
     BEYOND,
     SERVED,

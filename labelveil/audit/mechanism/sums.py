@@ -21,17 +21,17 @@ from itertools import product
 import numpy as np
 from scipy.stats import binom
 
+from labelveil.audit.attacks.exact_channel import RecordedEntropy
 from labelveil.audit.attacks.laws import Noise, detectable_probability, noise_check
 from labelveil.audit.attacks.one_run import draw_secrets, uniform
 from labelveil.audit.certificate.sums import parsed_question
 from labelveil.audit.mechanism.subject import Answered, SumsSubject
 from labelveil.audit.mechanism.trial import Trial, subject_is
 from labelveil.audit.verdict import GATE, Check, Power, Probes, Verdict, verdict_of
-from labelveil.common.arrays import Floats, Indices, Integers, Words
+from labelveil.common.arrays import Floats, Indices, Integers
 from labelveil.common.entropy import Entropy, system_entropy
 from labelveil.common.exact.noise import discrete_laplace_each
 from labelveil.common.mechanisms.group_sums import NO_GROUP, GroupQuestion, Lattice
-from labelveil.common.randomizers.base import ROUNDING_STREAM
 from labelveil.common.release.question import encode_question
 
 PROBES = Probes[Trial]()
@@ -47,21 +47,6 @@ MOST_WEIGHT = 3
 MOST_SCALE = 10_000  # of noise that is compared with a table of its law
 
 PRIMES = (2, 3, 5, 7)  # noise on every such step of the lattice, and on no other, is found
-
-
-class RecordedEntropy(Entropy):
-    """Entropy that repeats, and notes from which streams noise was drawn."""
-
-    __slots__ = ("drawn",)
-
-    def __init__(self, key: bytes) -> None:
-        super().__init__(key, secure=False)
-        self.drawn: set[str] = set()
-
-    def words(self, stream: str, start: int, count: int) -> Words:
-        if stream != ROUNDING_STREAM:  # those coins may be read again
-            self.drawn.add(stream)
-        return super().words(stream, start, count)
 
 
 def drawn_question(

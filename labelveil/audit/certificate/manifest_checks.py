@@ -12,9 +12,11 @@ from fractions import Fraction
 import numpy as np
 
 from labelveil.audit.attacks.exact_channel import WORDS, certify
-from labelveil.audit.certificate.evidence import Evidence, each, of_codes
-from labelveil.audit.certificate.facts import (
+from labelveil.audit.certificate.evidence import (
+    Evidence,
+    each,
     epsilon_of,
+    of_codes,
     of_labels,
     options_in_words,
     shown,

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 
 from labelveil.audit.attacks import implementation, replay
-from labelveil.audit.canaries.one_label import ONE_LABEL
+from labelveil.audit.canaries.party import ONE_LABEL
 from labelveil.audit.mechanism.exact import correlation, histogram_event, tapes_check
 from labelveil.audit.verdict import Check
 from labelveil.common.arrays import Integers, Words

@@ -41,7 +41,12 @@ from labelveil.audit.canaries.model import (
     choose_canaries,
     worst_pair,
 )
-from labelveil.audit.certificate.evidence import claimed_epsilon, facts, read_evidence
+from labelveil.audit.certificate.evidence import (
+    claimed_epsilon,
+    facts,
+    label_epsilon,
+    read_evidence,
+)
 from labelveil.audit.power import guess_probability
 from labelveil.audit.settings import RunFiles
 from labelveil.audit.verdict import (
@@ -272,7 +277,7 @@ def audit_inference(files: RunFiles, progress: Progress = silent) -> Audit:
     """Attack a release and, if predictions are at hand, the model trained on it."""
     data = _manifest_bytes(files.release)
     manifest = Manifest.from_bytes(data)
-    epsilon = _epsilon(manifest)
+    epsilon = label_epsilon(manifest)
     subject = f"release {manifest.data_set} · {manifest.epoch}"
     audit = Audit("inference", subject, claimed_epsilon(manifest), progress=progress)
     audit.facts = facts(manifest, manifest_digest(data))
@@ -317,11 +322,6 @@ def inference_cost(files: RunFiles) -> float:
     return 2.0 + 1.5 * pace * labels * read_table(files.predictions).height
 
 
-def _epsilon(manifest: Manifest) -> float:
-    """Of one event's labels."""
-    return manifest.labels_guarantee.epsilon / manifest.privacy.records_per_unit
-
-
 def _manifest_bytes(release: Path) -> bytes:
     if not (release / MANIFEST_FILE).is_file():
         raise ReleaseError(
@@ -335,7 +335,7 @@ SUMS = Probes[Manifest]()
 
 @SUMS.add("label inference from sums", "Can labels be guessed from the sums?")
 def sums_check(manifest: Manifest) -> Check:
-    sums, epsilon = not_none(manifest.sums), _epsilon(manifest)
+    sums, epsilon = not_none(manifest.sums), label_epsilon(manifest)
     return Check(
         Verdict.NOT_CHECKABLE,
         f"The release has {sums.groups:,} sums over groups, and no code of an event.",

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ from labelveil.audit.canaries.noises import NOISES, Known
 from labelveil.audit.canaries.sessions import OFFER, SESSIONS, ask_for_more
 from labelveil.audit.canaries.sums_asked import SUMS, ask_for_sums, make_sums_world
 from labelveil.audit.canaries.worlds import HISTOGRAMS, QUERIED, UPPER, World, make_worlds
-from labelveil.audit.certificate.evidence import claimed_epsilon, facts, plots
+from labelveil.audit.certificate.evidence import claimed_epsilon
 from labelveil.audit.certificate.run import BEHAVIOUR
 from labelveil.audit.settings import CanarySettings, Connection
 from labelveil.audit.verdict import (
@@ -66,7 +66,6 @@ from labelveil.children import child_command, child_environment
 from labelveil.common.arrays import Integers
 from labelveil.common.exact.rational import parse_rational
 from labelveil.common.release.blocks import KEY_BYTES
-from labelveil.common.release.manifest import Manifest, manifest_digest
 
 RUNNING_COST = "9 fetches of the release, 20 small requests: all of it is in the partner's log"
 # what canaries cost, in starts of a labels party's process: measured with 2,000 to 200,000 rows
@@ -101,13 +100,11 @@ def _running(audit: Audit, connection: Connection) -> None:
     with connected(connection) as client:
         audit.progress("fetch")
         served = Served(client, client.fetch(), connection)
-        audit.claimed = claimed_epsilon(served.manifest)
-        audit.facts = facts(served.manifest, manifest_digest(served.whole.manifest))
-        audit.plots |= plots(served.manifest)
         SERVED.audit(audit, served)
     audit.progress("certificate")
     certified = fetched_certificate(served.whole)
-    audit.fields = certified.fields
+    audit.claimed, audit.facts = certified.claimed, certified.facts
+    audit.fields, audit.plots = certified.fields, certified.plots
     # of behaviour some was tried, and the rest is named
     audit.checks += (check for check in certified.checks if check.name != BEHAVIOUR.name)
     BEYOND.audit(audit, served)
@@ -129,8 +126,7 @@ def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: 
         connected(other_connection) as other_client,
     ):
         answer, other = client.fetch(), other_client.fetch()
-        manifest = Manifest.parse(answer.manifest)
-        audit.claimed = audit.claimed or claimed_epsilon(manifest)
+        audit.claimed = audit.claimed or claimed_epsilon(answer.stated)
         audit.facts |= {"canary events": f"{settings.rows:,}", "canary ε": f"{settings.epsilon:g}"}
         shown, other_shown = shown_by(client, answer), shown_by(other_client, other)
         fetches = 600 * settings.effort
@@ -299,11 +295,6 @@ class Sent:
     first: Fetched
     second: Fetched
 
-    @cached_property
-    def manifests(self) -> tuple[Manifest, Manifest]:
-        """Of both."""
-        return Manifest.parse(self.first.manifest), Manifest.parse(self.second.manifest)
-
 
 SENT = Probes[Sent]()
 """What order and outputs of the rows say about the canary labels, and a second start of the first.
@@ -321,7 +312,7 @@ def order_check(sent: Sent) -> Check:
 
 @SENT.add("one run", "How well does an output tell two labels apart?")
 def one_run_check(sent: Sent) -> Check:
-    manifest, codes = sent.manifests[0], sent.first.outputs
+    manifest, codes = sent.first.stated, sent.first.outputs
     several = len(manifest.labels) > 1
     epsilon = manifest.labels_guarantee.epsilon
     ends = manifest.codebooks.only.at_the_ends
@@ -343,9 +334,8 @@ def one_run_check(sent: Sent) -> Check:
     "Noise comes from the operating system's entropy, again in every process.",
 )
 def cold_start_check(sent: Sent) -> Check:
-    first, second = sent.manifests
     same = ["rows"] * (sent.first.codes == sent.second.codes)
-    equal, powers = same_histograms(first, [second], GATE)
+    equal, powers = same_histograms(sent.first.stated, [sent.second.stated], GATE)
     same += ["a histogram"] * equal
     return Check(
         verdict_of(not same),
@@ -366,7 +356,7 @@ def cold_start_check(sent: Sent) -> Check:
     "Messages about the same labels have independent noise.",
 )
 def stretches_check(sent: Sent) -> Check:
-    codebook = sent.manifests[0].codebooks.only
+    codebook = sent.first.stated.codebooks.only
     return same_noise_check(sent.first.outputs, sent.second.outputs, codebook)
 
 
@@ -377,7 +367,7 @@ AFTERWARDS = Probes[tuple[World, Fetched]](refused=Verdict.FAIL)
 @AFTERWARDS.add("budget arithmetic", "Is a release charged, and a further one refused?")
 def budget_check(released: tuple[World, Fetched]) -> Check:
     world, answer = released
-    manifest, before = Manifest.parse(answer.manifest), world.spent
+    manifest, before = answer.stated, world.spent
     refusal = world.release("--epoch", "2")
     after = world.spent
     requested = Fraction(repr(manifest.privacy.requested_epsilon))

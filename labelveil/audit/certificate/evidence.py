@@ -106,13 +106,17 @@ class Evidence:
 
     @property
     def noisy(self) -> list[PriorSection]:
-        """Histograms that labels paid for."""
-        return [prior for prior in (*self.manifest.priors, *self.manifest.tables) if prior.noisy]
+        return noisy_histograms(self.manifest)
 
     @property
     def decoded(self) -> list[PriorSection]:
         """Histograms that are counted from the codes."""
         return [prior for prior in self.manifest.priors if prior.decoded]
+
+
+def noisy_histograms(manifest: Manifest) -> list[PriorSection]:
+    """Those that labels paid for, of strata included."""
+    return [prior for prior in (*manifest.priors, *manifest.tables) if prior.noisy]
 
 
 def of_codes(evidence: Evidence) -> bool:
@@ -197,6 +201,11 @@ def claimed_epsilon(manifest: Manifest) -> float | None:
     except PrivacyError:
         return None
     return total.epsilon if isinstance(total, PureDP) else None
+
+
+def label_epsilon(manifest: Manifest) -> float:
+    """ε of one event's labels as claimed."""
+    return manifest.labels_guarantee.epsilon / manifest.privacy.records_per_unit
 
 
 def facts(manifest: Manifest, digest: str) -> dict[str, str]:

@@ -235,8 +235,7 @@ def split_check(evidence: Evidence) -> Check:
     The rule caps ε₁ at a share of ε: by itself, or at any share of few digits, as a setting says.
     """
     manifest, verdict = evidence.manifest, Verdict.PASS
-    counted = (*manifest.priors, *manifest.tables)
-    spent = shown([prior.guarantee for prior in counted if prior.noisy])
+    spent = shown([prior.guarantee for prior in evidence.noisy])
     try:
         share = prior_share(manifest)
         found = f"The rule gives {spent}" + (f" for a share of at most {share}." if share else ".")

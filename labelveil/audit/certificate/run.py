@@ -29,6 +29,7 @@ from labelveil.audit.certificate.evidence import (
     claimed_epsilon,
     facts,
     manifest_bytes,
+    noisy_histograms,
     of_codes,
     plots,
     read_rows,
@@ -289,39 +290,36 @@ def deciders(probes: Iterable[Probe[Any]]) -> Deciders:
 
 def fields(document: Mapping[str, Any], checks: Iterable[Check], decided: Deciders) -> list[Field]:
     """Return every field of a manifest's JSON, with the worst verdict of the checks behind it."""
-    verdicts = {check.name: check.verdict for check in checks}
-    return [_judged(name, _shown(value), verdicts, decided) for name, value in _leaves(document)]
-
-
-def _judged(name: str, value: str, verdicts: Mapping[str, Verdict], decided: Deciders) -> Field:
-    """Give a field its verdict, of the checks that were made; one that no check knows fails."""
-    rule = re.sub(r"^strata\.\d+", "strata", re.sub(r"^tables\.", "priors.", name))
-    rule = re.sub(r"^(label|prior|randomizer)s\.\d+", r"\1", rule)
-    while rule not in decided and "." in rule:
-        rule = rule.rpartition(".")[0]
-    decided_by = tuple(decided.get(rule, ()))
-    verdict = worst(verdicts[check] for check in decided_by if check in verdicts)
-    return Field(name, value, verdict if decided_by else Verdict.FAIL, decided_by)
+    said = ((name, [_shown(value)]) for name, value in _leaves(document))
+    return _judged(said, checks, decided)
 
 
 def fields_of_all(
     audits: Iterable[Audit], checks: Iterable[Check], decided: Deciders
 ) -> list[Field]:
     """The fields of several manifests, each once, with the verdicts of checks of all of them."""
-    verdicts = {check.name: check.verdict for check in checks}
-    values: dict[str, dict[str, None]] = {}
-    for audit in audits:
-        for field in audit.fields:
-            values.setdefault(field.name, {})[field.value] = None
-    return [
-        _judged(
-            name,
-            next(iter(different)) + f" and {len(different) - 1} others" * (len(different) > 1),
-            verdicts,
-            decided,
-        )
-        for name, different in values.items()
-    ]
+    values: dict[str, list[str]] = {}
+    for field in (field for audit in audits for field in audit.fields):
+        values.setdefault(field.name, []).append(field.value)
+    return _judged(values.items(), checks, decided)
+
+
+def _judged(
+    said: Iterable[tuple[str, Sequence[str]]], checks: Iterable[Check], decided: Deciders
+) -> list[Field]:
+    """Give every field its verdict, of the checks that were made; one that no check knows fails."""
+    verdicts, judged = {check.name: check.verdict for check in checks}, []
+    for name, (value, *others) in said:
+        rule = re.sub(r"^strata\.\d+", "strata", re.sub(r"^tables\.", "priors.", name))
+        rule = re.sub(r"^(label|prior|randomizer)s\.\d+", r"\1", rule)
+        while rule not in decided and "." in rule:
+            rule = rule.rpartition(".")[0]
+        decided_by = tuple(decided.get(rule, ()))
+        verdict = worst(verdicts[check] for check in decided_by if check in verdicts)
+        different = len({value, *others}) - 1
+        shown = value + f" and {different} others" * (different > 0)
+        judged.append(Field(name, shown, verdict if decided_by else Verdict.FAIL, decided_by))
+    return judged
 
 
 FIELDS = Probes[Sequence[Field]]()
@@ -371,7 +369,7 @@ HISTOGRAM_DRAWN = beyond(
     "Was the noise on the histogram drawn, and drawn afresh?",
     "The noise on the counts has the stated scale, and is independent of everything.",
     "Run `labelveil audit mechanism`, which knows the true counts.",
-    fits=lambda manifest: any(prior.noisy for prior in (*manifest.priors, *manifest.tables)),
+    fits=lambda manifest: bool(noisy_histograms(manifest)),
     decides=("prior.noisy_counts", "prior.noise"),
 )
 beyond(

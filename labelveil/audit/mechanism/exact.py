@@ -63,9 +63,9 @@ BATCH = 1 << 16
 WORLDS = np.array([2, 2, 0, 0]), np.array([1, 3, 0, 0])
 """True counts in both: a label is moved from the first point to the second."""
 
-Counts = tuple[int, ...]
+Histogram = tuple[int, ...]
 
-ChannelRule = Callable[[Counts, Counts], FiniteChannel]
+ChannelRule = Callable[[Histogram, Histogram], FiniteChannel]
 """Noisy counts and true counts to the channel that is used: a right rule ignores the second."""
 
 
@@ -199,8 +199,8 @@ class JointAudit:
 
     epsilon: float  # the largest log-likelihood ratio of any message under any two neighbours
     messages: int  # pairs of neighbours × noisy histograms, with all outputs of all labels in each
-    data_set: Counts  # true counts, where the largest ratio occurs
-    neighbour: Counts  # and of the other data set
+    data_set: Histogram  # true counts, where the largest ratio occurs
+    neighbour: Histogram  # and of the other data set
 
 
 def joint_audit(
@@ -213,10 +213,10 @@ def joint_audit(
     constant, and the margin lets the channel vary further out.
     """
     # thousands of histograms lead to a few channels: each is built and compared once
-    distinct: dict[tuple[bytes, tuple[Counts, ...]], FiniteChannel] = {}
+    distinct: dict[tuple[bytes, tuple[Histogram, ...]], FiniteChannel] = {}
 
     @cache
-    def channel(noisy: Counts, counts: Counts) -> FiniteChannel:
+    def channel(noisy: Histogram, counts: Histogram) -> FiniteChannel:
         built = rule(noisy, counts)
         return distinct.setdefault((built.outputs.tobytes(), built.weights), built)
 
@@ -235,7 +235,7 @@ def joint_audit(
     return replace(worst, messages=messages)
 
 
-def _neighbours(labels: int, rows: int) -> Iterator[tuple[Counts, Counts, tuple[int, int]]]:
+def _neighbours(labels: int, rows: int) -> Iterator[tuple[Histogram, Histogram, tuple[int, int]]]:
     """Every histogram of ``rows`` labels with each way of moving one label from a to b."""
     for counts in product(range(rows + 1), repeat=labels):
         for a, b in permutations(range(labels), 2):

@@ -64,7 +64,7 @@ from labelveil.audit.verdict import (
 )
 from labelveil.children import child_command, child_environment
 from labelveil.common.arrays import Integers
-from labelveil.common.exact.rational import parse_rational
+from labelveil.common.exact.rational import decimal_value, parse_rational
 from labelveil.common.release.blocks import KEY_BYTES
 
 RUNNING_COST = "9 fetches of the release, 20 small requests: all of it is in the partner's log"
@@ -370,7 +370,7 @@ def budget_check(released: tuple[World, Fetched]) -> Check:
     manifest, before = answer.stated, world.spent
     refusal = world.release("--epoch", "2")
     after = world.spent
-    requested = Fraction(repr(manifest.privacy.requested_epsilon))
+    requested = decimal_value(manifest.privacy.requested_epsilon)
     total = parse_rational(manifest.privacy.total["epsilon"])
     within = before == after == requested and total <= requested + Fraction(1, 1 << 50)
     return Check(

@@ -26,7 +26,7 @@ from labelveil.audit.certificate.evidence import (
 from labelveil.audit.certificate.rebuild import OtherSplitError, prior_share
 from labelveil.audit.verdict import GATE, Check, Power, Probes, Verdict, verdict_of
 from labelveil.common.errors import ConfigError, PrivacyError, ReleaseError
-from labelveil.common.exact.rational import parse_rational
+from labelveil.common.exact.rational import decimal_value, parse_rational
 from labelveil.common.randomizers import decoded_prior
 from labelveil.common.release.claims import PureClaim
 from labelveil.common.release.facts import MOST_DIGITS, check_digits
@@ -146,7 +146,7 @@ def arithmetic_check(evidence: Evidence) -> Check:
     if manifest.sums is not None:
         parts.append(("sums", manifest.sums.guarantee))
     total = epsilon_of(manifest.privacy.total)
-    requested = Fraction(repr(manifest.privacy.requested_epsilon))
+    requested = decimal_value(manifest.privacy.requested_epsilon)
     guarantees = [*(part for _, part in parts), manifest.privacy.total]
     sides = {(part.get("adjacency"), part.get("unit")) for part in guarantees}
     added = sum((epsilon_of(part) for _, part in parts), Fraction(0))

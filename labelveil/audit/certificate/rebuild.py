@@ -21,7 +21,7 @@ from labelveil.audit.certificate.evidence import Evidence, noisy_histograms, of_
 from labelveil.audit.verdict import Check, Probes, Verdict
 from labelveil.common.errors import LabelveilError, not_none
 from labelveil.common.exact.channel import FiniteChannel
-from labelveil.common.exact.rational import parse_rational
+from labelveil.common.exact.rational import decimal_value, parse_rational
 from labelveil.common.randomizers import Randomizer, build_randomizer, split_budget
 from labelveil.common.randomizers.budget import PRIOR_SHARE, round_down
 from labelveil.common.randomizers.message.message import Released
@@ -238,7 +238,7 @@ def rebuilt_check(evidence: Evidence) -> Check:
 
 def _requested(manifest: Manifest) -> float:
     """ε as it was written, rounded down."""
-    return round_down(Fraction(repr(manifest.privacy.requested_epsilon)))
+    return round_down(decimal_value(manifest.privacy.requested_epsilon))
 
 
 def _distance(channel: FiniteChannel, other: FiniteChannel) -> float:

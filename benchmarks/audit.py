@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.harness import Bench, Cell, Table
 from labelveil.audit.attacks.one_run import draw_secrets, score
-from labelveil.audit.attacks.two_steps import event_probability, histogram_event
+from labelveil.audit.mechanism.exact import event_probability, histogram_event
 from labelveil.audit.power import (
     expected_one_run_bound,
     guess_probability,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
 
 from labelveil.common.errors import PrivacyError
 from labelveil.common.exact.rational import rational
+from labelveil.common.exact.search import least_integer
 from labelveil.common.guarantees.additive import ZeroConcentratedDP
 from labelveil.common.guarantees.base import Guarantee
 from labelveil.common.guarantees.conversion import epsilon_at
@@ -42,15 +42,13 @@ def calibrate(
     def good(multiple: int) -> bool:
         return epsilon_at(guarantee(multiple * grain), delta) <= epsilon
 
-    high = math.ceil(1 / grain)
-    while not good(high):
-        high *= 2
-        if high * grain > limit:
-            raise PrivacyError(
-                f"no noise up to {limit:g} reaches epsilon={epsilon} at delta={float(delta):g};"
-                " raise one of them or repeat less often"
-            )
-    return bisect_left(range(high), True, lo=1, key=good) * grain
+    least = least_integer(good, 1, first=math.ceil(1 / grain), most=limit / grain)
+    if least is None:
+        raise PrivacyError(
+            f"no noise up to {limit:g} reaches epsilon={epsilon} at delta={float(delta):g}; raise"
+            " one of them or repeat less often"
+        )
+    return least * grain
 
 
 @cache

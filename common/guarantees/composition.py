@@ -20,6 +20,7 @@ from labelveil.common.arrays import Floats
 from labelveil.common.errors import PrivacyError
 from labelveil.common.exact.rational import rational
 from labelveil.common.exact.rounding import above, float_below
+from labelveil.common.exact.search import bisected
 from labelveil.common.guarantees.additive import ApproximateDP, PureDP
 from labelveil.common.guarantees.base import about_the_same
 from labelveil.common.guarantees.limits import at_least, within
@@ -156,13 +157,8 @@ def _invert(losses: Floats, masses: Floats, delta: float) -> float:
     """Return an ε just above the least one whose δ is at most ``delta``."""
     if _delta_at(losses, masses, 0.0) <= delta:
         return 0.0
-    low, high = 0.0, float(losses[-1])
-    for _ in range(200):
-        middle = (low + high) / 2
-        if _delta_at(losses, masses, middle) <= delta:
-            high = middle
-        else:
-            low = middle
-        if high - low <= 1e-13 * high:
-            break
-    return high
+
+    def enough(epsilon: float) -> bool:
+        return _delta_at(losses, masses, epsilon) <= delta
+
+    return bisected(enough, 0.0, float(losses[-1]), steps=200, tolerance=1e-13)[1]

@@ -14,6 +14,7 @@ import scipy
 
 from labelveil.common.errors import PrivacyError
 from labelveil.common.exact.rational import rational
+from labelveil.common.exact.search import bisected
 from labelveil.common.guarantees.additive import ZeroConcentratedDP
 from labelveil.common.guarantees.base import Adjacency, Unit
 from labelveil.common.guarantees.limits import positive, within
@@ -67,13 +68,11 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> fl
         low, high = high, 2 * high
         if high > 1e12 * sensitivity:
             raise PrivacyError(f"no sigma reaches delta={delta} at epsilon={epsilon}; raise delta")
-    for _ in range(100):
-        middle = (low + high) / 2
-        if gaussian_delta(middle, epsilon, sensitivity) <= delta:
-            high = middle
-        else:
-            low = middle
-    return high
+
+    def enough(sigma: float) -> bool:
+        return gaussian_delta(sigma, epsilon, sensitivity) <= delta
+
+    return bisected(enough, low, high, steps=100)[1]
 
 
 def discrete_gaussian_tail(variance: Fraction, threshold: int) -> float:

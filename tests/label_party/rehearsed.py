@@ -17,9 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
+from labelveil.audit.attacks.laws import same_noise_check
 from labelveil.audit.attacks.one_run import draw_secrets
-from labelveil.audit.attacks.two_noises import STARTS, same_noise_check, seeds_check
 from labelveil.audit.canaries.worlds import CONFIG, LOWER, UPPER, World, canaries_of
+from labelveil.audit.mechanism.cold_start import STARTS, seeds_check
 from labelveil.audit.settings import CanarySettings
 from labelveil.audit.verdict import Check, verdict_of
 from labelveil.children import child_command, child_environment

@@ -175,8 +175,8 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "TINY = 1e-15 → TINY = 2e-15",
     ): "what is moved outwards by more is still outside",
     (
-        "common/guarantees/calibration.py",
-        "high *= 2 → high *= 3",
+        "common/exact/search.py",
+        "low, high = high, 2 * high → low, high = high, 3 * high",
     ): "the bisection from any upper end finds the same least",
     (
         "common/mechanisms/paired_gain.py",
@@ -233,7 +233,8 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ): "a guide table of another size samples alike, at another speed",
     (
         "common/guarantees/gaussian.py",
-        "for _ in range(100): → for _ in range(101):",
+        "return bisected(enough, low, high, steps=100)[1]"
+        " → return bisected(enough, low, high, steps=101)[1]",
     ): "a step more of a bisection that ends in neighbouring floats",
     (
         "common/guarantees/renyi.py",
@@ -316,10 +317,6 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "return int(discrete_laplace(scale, 1, entropy.source(stream))[0])"
         " → return int(discrete_laplace(scale, 1, entropy.source(stream))[(-1)])",
     ): "the only one",
-    (
-        "common/mechanisms/selection/stability.py",
-        "end = 1 → end = 2",
-    ): "the bisection below any end finds the same least",
     (
         "label_party/store/budget.py",
         "return PureDP(limit.adjacency, limit.unit, left)"

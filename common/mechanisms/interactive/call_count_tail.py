@@ -26,6 +26,8 @@ from fractions import Fraction
 import numpy as np
 import scipy
 
+from labelveil.common.errors import not_none
+from labelveil.common.exact.search import least_integer
 from labelveil.common.guarantees.limits import at_least, within
 
 _ERROR = 1e-9
@@ -42,13 +44,7 @@ def calls_until(hits: int, q: Fraction, failure: float) -> int:
     """The least m whose :func:`overrun` is at most δ* = ``failure``, in (0, 1)."""
     at_least(1, hits=hits)
     within("(0, 1)", failure=failure)
-    few, enough = hits - 1, hits
-    while overrun(enough, hits, q) > failure:
-        few, enough = enough, 2 * enough
-    while enough - few > 1:
-        middle = (few + enough) // 2
-        few, enough = (few, middle) if overrun(middle, hits, q) <= failure else (middle, enough)
-    return enough
+    return not_none(least_integer(lambda calls: overrun(calls, hits, q) <= failure, hits))
 
 
 def least_hits(q: Fraction, overhead: float | Fraction, failure: float) -> int:

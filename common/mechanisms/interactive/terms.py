@@ -30,6 +30,7 @@ import numpy as np
 from labelveil.common.errors import PrivacyError
 from labelveil.common.exact.rational import parse_rational, rational
 from labelveil.common.exact.rounding import above
+from labelveil.common.exact.search import least_integer
 from labelveil.common.guarantees import (
     DEFAULT_ORDERS,
     Adjacency,
@@ -221,12 +222,10 @@ def most_hits(epsilon: float, delta: float | Fraction, target: Target, limit: in
     def too_many(hits: int) -> bool:
         return Terms(target, hits).approximate(delta).exact_epsilon > rational(epsilon)
 
-    high = 1
-    while not too_many(high):
-        high *= 2
-        if high > limit:
-            raise PrivacyError(f"more than {limit} hits fit epsilon={epsilon:g}; set hits yourself")
-    return bisect_left(range(high), True, lo=high // 2 + 1, key=too_many) - 1
+    least = least_integer(too_many, 1, most=limit)
+    if least is None:
+        raise PrivacyError(f"more than {limit} hits fit epsilon={epsilon:g}; set hits yourself")
+    return least - 1
 
 
 def largest_call_epsilon(

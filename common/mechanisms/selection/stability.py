@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from bisect import bisect_left
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
 from labelveil.common.arrays import Integers
 from labelveil.common.entropy import WordSource
-from labelveil.common.errors import PrivacyError
+from labelveil.common.errors import PrivacyError, not_none
 from labelveil.common.exact.noise import discrete_gaussian, discrete_laplace
 from labelveil.common.exact.rounding import float_below
+from labelveil.common.exact.search import least_integer
 from labelveil.common.guarantees import ApproximateDP, ZeroConcentratedDP
 from labelveil.common.guarantees.gaussian import discrete_gaussian_tail
 from labelveil.common.guarantees.limits import positive, within
@@ -52,10 +52,7 @@ class _Test(ABC):
 
     def _quantile(self, allowed: float) -> int:
         """The least integer t >= 0 with ``P[noise > t] <= allowed``."""
-        end = 1
-        while self._tail(end) > allowed:
-            end *= 2
-        return bisect_left(range(end), True, key=lambda t: self._tail(t) <= allowed)
+        return not_none(least_integer(lambda t: self._tail(t) <= allowed, 0))
 
     @abstractmethod
     def _tail(self, threshold: int) -> float:

@@ -8,7 +8,6 @@ chance of stopping at an unstable rank, over all k̄ of them, is at most δ.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -18,8 +17,10 @@ from numpy.typing import ArrayLike
 
 from labelveil.common.arrays import Integers
 from labelveil.common.entropy import Entropy
+from labelveil.common.errors import not_none
 from labelveil.common.exact.noise import discrete_laplace
 from labelveil.common.exact.rounding import multiple_above
+from labelveil.common.exact.search import least_integer
 from labelveil.common.guarantees import ApproximateDP
 from labelveil.common.guarantees.limits import at_least, positive, within
 from labelveil.common.mechanisms.selection.base import ADJACENCY, UNIT, Ranking, Selection, ranked
@@ -60,10 +61,8 @@ class TopStable:
     @cached_property
     def threshold(self) -> int:
         """The least integer T with ``P[query noise − threshold noise > T] <= δ/k``."""
-        allowed, end = self.delta / self.k, 1
-        while self._alarm(end) > allowed:
-            end *= 2
-        return bisect_left(range(end), True, end // 2 + 1, key=lambda t: self._alarm(t) <= allowed)
+        allowed = self.delta / self.k
+        return not_none(least_integer(lambda t: self._alarm(t) <= allowed, 1))
 
     @cached_property
     def guarantee(self) -> ApproximateDP:

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from labelveil.common.arrays import Floats
 from labelveil.common.errors import LabelveilError
+from labelveil.common.exact.search import bisected
 from labelveil.common.randomizers.base import (
     Randomizer,
     build_randomizer,
@@ -127,13 +128,12 @@ class Assessor:
         decoded = channel @ decoding_values(channel, self._places, self._mass)
         # the share of true labels that gives the same excess error, by bisection
         information = self._family.information(np.eye(self._places.size))
-        low, high = 0.0, 1.0
-        for _ in range(_BISECTIONS):
-            middle = (low + high) / 2
-            known = max(middle * self._effective, 1e-12) * information
-            worse = self._family.excess_given(known) > excess
-            low, high = (middle, high) if worse else (low, middle)
-        share = (low + high) / 2
+
+        def as_good(share: float) -> bool:
+            known = max(share * self._effective, 1e-12) * information
+            return not self._family.excess_given(known) > excess
+
+        share = sum(bisected(as_good, 0.0, 1.0, _BISECTIONS)) / 2
         return Assessment(
             name=randomizer.name,
             epsilon=randomizer.channel.epsilon,

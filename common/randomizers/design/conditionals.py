@@ -45,6 +45,7 @@ import numpy as np
 import scipy
 
 from labelveil.common.arrays import Floats
+from labelveil.common.exact.search import bisected
 from labelveil.common.randomizers.cells import Cells
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.losses import Loss
@@ -221,13 +222,12 @@ def _spread(
 ) -> float:
     """Find τ by bisection: the means' variances grow with it up to the ranges' limit."""
     variances = prior @ (labels - prior @ labels) ** 2
-    low, high = 1e-3, 4.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        means = _tilted(prior, basis, middle * directions) @ labels
-        share = float(np.mean(np.var(means, axis=0) / variances))
-        low, high = (middle, high) if share < explained else (low, middle)
-    return (low + high) / 2
+
+    def explains(spread: float) -> bool:
+        means = _tilted(prior, basis, spread * directions) @ labels
+        return not float(np.mean(np.var(means, axis=0) / variances)) < explained
+
+    return sum(bisected(explains, 1e-3, 4.0, steps=40)) / 2
 
 
 def _gradients(

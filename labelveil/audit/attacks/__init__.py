@@ -1,1 +1,1 @@
-"""The attacks, one a module: each gives a verdict."""
+"""The statistics and the attacks that several audits share, one a module."""

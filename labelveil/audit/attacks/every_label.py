@@ -27,8 +27,15 @@ from scipy.special import betaincinv
 from scipy.stats import binom, norm
 
 from labelveil.audit import power
-from labelveil.audit.attacks.one_run import OneRun, draw_secrets
-from labelveil.audit.attacks.views import Mechanism, Outputs, View, views_of
+from labelveil.audit.attacks.one_run import (
+    Mechanism,
+    OneRun,
+    Outputs,
+    View,
+    draw_secrets,
+    score,
+    views_of,
+)
 from labelveil.audit.verdict import GATE, Bounds, Power
 from labelveil.common.arrays import Booleans, Floats, Integers
 from labelveil.common.entropy import system_entropy
@@ -202,14 +209,13 @@ def _test(draw: Callable[[Integers], Outputs], suspect: Suspect, runs: int, test
 
     It is one of several tests, which share the level.
     """
-    secret, source = draw_secrets(runs) == 1, system_entropy().source("worlds")
+    secret, source = draw_secrets(runs), system_entropy().source("worlds")
     unlikely, likely = (
         side[uniform_below(side.size, runs, source)] for side in (suspect.unlikely, suspect.likely)
     )
-    outputs = draw(np.where(secret, likely, unlikely))
-    guessed = suspect.members[suspect.view.encode(outputs)]
-    right = int(np.count_nonzero(guessed & secret))
-    return OneRun.from_guesses(right, int(np.count_nonzero(guessed)), tests)
+    outputs = draw(np.where(secret == 1, likely, unlikely))
+    guesses = np.where(suspect.members[suspect.view.encode(outputs)], 1, -1)
+    return score(guesses, secret, tests)
 
 
 def _powers(counts: Counts, runs: int, epsilon: float) -> tuple[Power, ...]:

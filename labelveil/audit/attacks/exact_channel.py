@@ -21,11 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from labelveil.audit.attacks.views import Outputs
 from labelveil.common.arrays import Integers, Words
 from labelveil.common.entropy import Entropy, system_entropy
 from labelveil.common.exact.rational import log_upper_bound
-from labelveil.common.randomizers.base import LABEL_STREAM
+from labelveil.common.randomizers.base import LABEL_STREAM, ROUNDING_STREAM
 
 WORDS = 1 << 64
 PROBES = 1 << 20
@@ -34,7 +33,7 @@ PROBES = 1 << 20
 _MAX_PROBES = 1 << 24
 _MIN_BITS = 12
 
-WordSampler = Callable[[Integers, Words], Outputs]
+WordSampler = Callable[[Integers, Words], np.ndarray]
 """Label indices (n,) and one uniform word each, (n,) uint64, to (n,) outputs."""
 
 
@@ -116,7 +115,7 @@ def count_weights(sampler: WordSampler, labels: int, probes: int = PROBES) -> Co
 
 
 def _count_row(sampler: WordSampler, label: int, bits: int) -> dict[Any, int]:
-    def call(words: Words) -> Outputs:
+    def call(words: Words) -> np.ndarray:
         return np.asarray(sampler(np.full(words.size, label, dtype=np.int64), words))
 
     # first word and one random word of each of 2**bits strata, and the last word, ascending
@@ -132,7 +131,7 @@ def _count_row(sampler: WordSampler, label: int, bits: int) -> dict[Any, int]:
 
 
 def _boundaries(
-    call: Callable[[Words], Outputs], words: Words, seen: Outputs
+    call: Callable[[Words], np.ndarray], words: Words, seen: np.ndarray
 ) -> list[tuple[int, Any]]:
     """(first word, output) of every run of words that begins between two tries that differ."""
     boundaries: list[tuple[int, Any]] = []
@@ -169,3 +168,22 @@ class PlantedEntropy(Entropy):
         if stream != LABEL_STREAM:
             return super().words(stream, start, count)
         return self._planted[start : start + count]
+
+
+class RecordedEntropy(Entropy):
+    """Entropy that repeats, and keeps every word it has given out and the streams of noise."""
+
+    __slots__ = ("drawn", "tape")
+
+    def __init__(self, key: bytes) -> None:
+        super().__init__(key, secure=False)
+        self.drawn: set[str] = set()
+        self.tape = np.empty(0, np.uint64)
+
+    def words(self, stream: str, start: int, count: int) -> Words:
+        words = super().words(stream, start, count)
+        with self._turn:
+            self.tape = np.append(self.tape, words)
+        if stream != ROUNDING_STREAM:  # those coins may be read again
+            self.drawn.add(stream)
+        return words

@@ -18,8 +18,7 @@ from pathlib import Path
 import numpy as np
 import scipy
 
-from labelveil.audit.attacks.one_run import draw_secrets, rare_event
-from labelveil.audit.attacks.views import Mechanism, Outputs, View
+from labelveil.audit.attacks.one_run import Mechanism, Outputs, View, draw_secrets, rare_event
 from labelveil.audit.power import FOUND, rarest_event, smallest_excess
 from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
 from labelveil.common.arrays import Floats, Integers

@@ -15,10 +15,12 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 from scipy.stats import binom, norm
 
+from labelveil.audit.attacks.one_run import Outputs
 from labelveil.audit.power import FOUND, least, rarest_seen
-from labelveil.audit.verdict import GATE, Check, Power, verdict_of
+from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.exact.rational import parse_rational
+from labelveil.common.randomizers.cells import Codebook
 from labelveil.common.release.manifest import Manifest
 
 
@@ -113,18 +115,29 @@ def noise_tails(noise: Integers, scale: float) -> dict[str, float]:
     }
 
 
+def law_table(scale: float) -> tuple[Integers, Floats]:
+    """Values of discrete Laplace noise as far out as they matter, and their probabilities."""
+    reach = int(60 * scale) + 60
+    values = np.arange(-reach, reach + 1)
+    table = np.exp(-np.abs(values) / scale)
+    return values, np.asarray(table / table.sum())
+
+
+def equal_chance(scale: float | Floats) -> Floats:
+    """Probability that two such noises are equal: (1-q)² (1+q²) / ((1+q)² (1-q²)), q = e^(-1/s)."""
+    q = np.exp(-1 / np.asarray(scale))
+    return np.asarray((1 - q) ** 2 * (1 + q * q) / ((1 + q) ** 2 * (1 - q * q)))
+
+
 @lru_cache(maxsize=256)
 def _law(scale: float) -> tuple[float, float, Integers, Floats]:
     """Of a law: how likely even values are, and 0; where the last seven of eight ranges that are
     about equally likely begin, and what is likely in each."""
-    reach = int(60 * scale) + 60
-    values = np.arange(-reach, reach + 1)
-    table = np.exp(-np.abs(values) / scale)
-    table /= table.sum()
+    values, table = law_table(scale)
     at = np.minimum((8 * np.cumsum(table)).astype(np.int64), 7)
     even = float(table[values % 2 == 0].sum())
     edges = values[np.searchsorted(at, np.arange(1, 8))]
-    return even, float(table[reach]), edges, np.bincount(at, table, 8).astype(np.float64)
+    return even, float(table.max()), edges, np.bincount(at, table, 8).astype(np.float64)
 
 
 def two_sided(count: int, runs: int, chance: float) -> float:
@@ -147,9 +160,9 @@ def same_histograms(
 def _same_noise_tails(manifest: Manifest, other: Manifest) -> list[tuple[float, float]]:
     """How improbable the number of equal counts of two histograms is, at most; and the power.
 
-    Of the same labels, or of others: the difference of two noises is most often 0, with probability
-    (1-q)² (1+q²) / ((1+q)² (1-q²)), q = e^(-1/scale). Beside it, the least number of equal cells
-    that passes a millionth. Priors that are decoded, or another release's, have no noise of theirs.
+    Of the same labels, or of others: the difference of two noises is most often 0. Beside it, the
+    least number of equal cells that passes a millionth. Priors that are decoded, or another
+    release's, have no noise of theirs.
     """
     tails = []
     others = {tuple(prior.labels): prior for prior in other.priors}
@@ -160,13 +173,44 @@ def _same_noise_tails(manifest: Manifest, other: Manifest) -> list[tuple[float, 
         if before is prior or not both or len(counts) != len(again):
             continue
         scale = min(parse_rational(prior.scale), parse_rational(before.scale))
-        q = math.exp(-1 / float(scale))
-        chance = (1 - q) ** 2 * (1 + q * q) / ((1 + q) ** 2 * (1 - q * q))
+        chance = float(equal_chance(float(scale)))
         same = sum(map(operator.eq, counts, again))
         needed = int(binom.isf(GATE, len(counts), chance)) + 1
         tail = float(binom.sf(same - 1, len(counts), chance))
         tails.append((tail, float(needed) if needed <= len(counts) else math.inf))
     return tails
+
+
+def same_noise_check(codes: Outputs, other: Outputs, codebook: Codebook) -> Check:
+    """Two messages of (n,) codes about the same labels, in one order, share no stretch of rows.
+
+    The codes agree in a row with probability at most q, the channels' largest, so that n rows
+    hold a stretch of w equal ones with probability at most n · q^w.
+    """
+    share = math.prod(float(channel.row_probabilities.max()) for channel in codebook.channels)
+    chance = math.ceil(math.log(codes.size / GATE) / -math.log(share))
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], codes == other, [0]])))
+    longest = int((edges[1::2] - edges[::2]).max()) if edges.size else 0
+    enough = chance <= codes.size
+    return Check(
+        verdict=verdict_of(longest < chance) if enough else Verdict.NOT_CHECKABLE,
+        tried=f"{codes.size:,} rows were compared; {chance:,} equal ones in a row have a"
+        f" probability below {GATE:g}.",
+        found=f"The longest stretch of equal outputs is {longest:,} rows.",
+        confidence=1 - GATE,
+        power=(Power("rows of a stretch that is repeated in place", float(chance)),),
+    )
+
+
+def detectable_shift(groups: int, tests: int) -> float:
+    """By how many scales of their noise n sums are moved where that is found with 95 %."""
+    one = np.ones(groups)
+    spread = float(norm.isf(1 - FOUND)) * math.sqrt(2 / groups)  # of a mean of noises of scale 1
+    return least(
+        lambda by: shift_probability(max(by - spread, 0.0) * one, one) * tests < GATE,
+        1e-3,
+        1e3,
+    )
 
 
 def detectable_narrowness(cells: int, scale: float, alpha: float) -> float:

@@ -20,7 +20,7 @@ from fractions import Fraction
 import numpy as np
 
 from labelveil.audit.attacks.laws import noise_check
-from labelveil.audit.attacks.views import Outputs
+from labelveil.audit.attacks.one_run import Outputs
 from labelveil.audit.verdict import Check, Probes, Verdict, verdict_of
 from labelveil.common.arrays import Floats
 from labelveil.common.entropy import Entropy, seeded_entropy

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
-from labelveil.audit.attacks.views import Outputs
+from labelveil.audit.attacks.one_run import Outputs
 from labelveil.audit.power import bernstein_threshold, clopper_pearson_upper, least_share
 from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
 from labelveil.common.arrays import Booleans, Floats, Integers

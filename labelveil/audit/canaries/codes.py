@@ -38,7 +38,7 @@ from labelveil.audit.attacks.rows_apart import (
     worst,
 )
 from labelveil.audit.canaries.planting import ANOTHER_RELEASE, Planted
-from labelveil.audit.certificate.evidence import Evidence
+from labelveil.audit.certificate.evidence import Evidence, label_epsilon
 from labelveil.audit.power import bernstein_threshold, detectable_epsilon, least_share
 from labelveil.audit.verdict import GATE, Check, Power, Probes, Verdict, verdict_of
 from labelveil.common.arrays import Floats, Integers
@@ -148,7 +148,7 @@ def match(planted: Planted, evidence: Evidence, secret: Path) -> Returned:
         places=places,
         missing=planted.secrets.size - joined.height,
         others=rows.height - joined.height,
-        epsilon=manifest.labels_guarantee.epsilon / manifest.privacy.records_per_unit,
+        epsilon=label_epsilon(manifest),
     )
 
 
@@ -305,7 +305,7 @@ def distinguish_check(returned: Returned) -> Check:
     """Guess secrets from outputs, whatever the channel is, and bound ε by the right guesses."""
     claimed, planted = returned.epsilon, len(returned.planted.planting.labels)
     shares = returned.planted.shares
-    pairs: list[Worlds] = [((low,), (high,)) for low, high in combinations(range(shares.size), 2)]
+    pairs: list[Pair] = [((low,), (high,)) for low, high in combinations(range(shares.size), 2)]
     if returned.labels.shape[1] == 1:  # each end together with what lies beyond it
         pairs.append(((0, planted), (planted - 1, planted + 1)))
     tested = distinguish(returned.codes, returned.secrets, pairs, shares)
@@ -330,19 +330,19 @@ def distinguish_check(returned: Returned) -> Check:
     )
 
 
-Worlds = tuple[tuple[int, ...], tuple[int, ...]]
+Pair = tuple[tuple[int, ...], tuple[int, ...]]
 
 TESTED = 5  # pairs of worlds: the commonest, and those that the pilot promises most of
 
 
-def _rarer(pair: Worlds, shares: Floats) -> float:
+def _rarer(pair: Pair, shares: Floats) -> float:
     """Share of the rarer one of two worlds."""
     return min(float(shares[list(world)].sum()) for world in pair)
 
 
 def distinguish(
-    codes: Integers, secrets: Integers, pairs: Sequence[Worlds], shares: Floats
-) -> dict[Worlds, OneRun]:
+    codes: Integers, secrets: Integers, pairs: Sequence[Pair], shares: Floats
+) -> dict[Pair, OneRun]:
     """Choose a few pairs of worlds, and guessers, on a pilot share; score them on other records.
 
     A world is a set of secrets: if each two are ε-close, so are mixtures of them. (k,) ``shares``
@@ -350,7 +350,7 @@ def distinguish(
     that each is a fair coin.
     """
     start, coins = max(1, round(PILOT * secrets.size)), uniform(secrets.size)
-    guessers: dict[Worlds, tuple[Guesser, Integers, Integers]] = {}
+    guessers: dict[Pair, tuple[Guesser, Integers, Integers]] = {}
     for pair in pairs:
         low, high = (
             np.isin(secrets, world) & (coins * shares[list(world)].sum() < _rarer(pair, shares))

@@ -64,11 +64,15 @@ class Fetched:
     def codes(self) -> bytes:
         return b"".join(part.codes for part in self.parts)
 
+    @cached_property
+    def stated(self) -> Manifest:
+        """What the manifest says: parsed for its form alone."""
+        return Manifest.parse(self.manifest)
+
     @property
     def outputs(self) -> Integers:
         """(n,) codes, in the order of the rows."""
-        code_bytes = Manifest.parse(self.manifest).content.code_bytes
-        return decode_codes(self.codes, code_bytes).astype(np.int64)
+        return decode_codes(self.codes, self.stated.content.code_bytes).astype(np.int64)
 
     def to_bytes(self) -> bytes:
         """Everything that was sent, as one string."""
@@ -240,10 +244,6 @@ class Served:
     whole: Fetched
     connection: Connection | None = None
 
-    @cached_property
-    def manifest(self) -> Manifest:
-        return Manifest.parse(self.whole.manifest)
-
 
 SERVED = Probes[Served](refused=Verdict.FAIL)
 """What a correct server answers in one way, whoever runs it."""
@@ -264,7 +264,7 @@ def again_check(served: Served) -> Check:
     "However a fetch is cut or resumed, each row has one output forever.",
 )
 def resume_check(served: Served) -> Check:
-    endpoint, whole, rows = served.endpoint, served.whole, served.manifest.rows
+    endpoint, whole, rows = served.endpoint, served.whole, served.whole.stated.rows
     small = endpoint.fetch(chunk=4096)
     middle = rows // 2
     rest = endpoint.fetch(start_row=middle)
@@ -286,7 +286,7 @@ def resume_check(served: Served) -> Check:
 def sizes_check(served: Served) -> Check:
     """Sizes are a function of the number of rows and of what was asked for: computed here."""
     endpoint, whole = served.endpoint, served.whole
-    rows, content = served.manifest.rows, served.manifest.content
+    rows, content = whole.stated.rows, whole.stated.content
     asked = [0, 4096, *draw_secrets(2, 100_000).tolist()]
     wrong = []
     for chunk in asked:

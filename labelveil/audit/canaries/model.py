@@ -26,11 +26,10 @@ import scipy
 from numpy.typing import NDArray
 
 from labelveil.audit.attacks.one_run import OneRun, learn_guesser, score, uniform
-from labelveil.audit.canaries.message import worst_pair
 from labelveil.audit.power import expected_one_run_bound, guess_probability
 from labelveil.audit.settings import RunFiles
 from labelveil.audit.verdict import GATE, SHOWN, Check, Power, Probes, Verdict, verdict_of
-from labelveil.common.arrays import Booleans, Floats, Integers
+from labelveil.common.arrays import Booleans, Floats, Indices, Integers
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import not_none
 from labelveil.common.randomizers.cells import Codebook
@@ -206,6 +205,18 @@ class Run:
     planted: Integers | None
     """(n,) secret bits of planted canaries, -1 for other events, and for canaries with another
     secret than the first two; None if nothing was planted."""
+
+
+def worst_pair(codebook: Codebook) -> Indices:
+    """(2, m) grid indices of two events' labels: every channel's pair of rows that are farthest
+    apart in total variation."""
+    pair = np.zeros((2, len(codebook.names)), dtype=np.int64)
+    for group, channel in zip(codebook.groups, codebook.channels, strict=True):
+        rows = channel.probabilities
+        apart = [np.abs(rows - row).sum(axis=1) for row in rows]
+        low = int(np.argmax([distances.max() for distances in apart]))
+        pair[:, group.labels] = group.cells.indices(np.array([low, int(apart[low].argmax())]))
+    return pair
 
 
 def choose_canaries(run: Run, codebook: Codebook) -> SecretBits | None:

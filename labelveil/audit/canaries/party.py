@@ -1,15 +1,26 @@
-"""`party`: a labels party from the outside, and the same software on canary data sets."""
+"""`party`: a labels party from the outside, and the same software on canary data sets.
+
+One event's label changes, and nothing else that a labels party shows may. Two parties are asked the
+same: their data sets have one population and differ in one label, or in whether an event has one.
+Whatever can be compared is compared exactly: the events and their order, refusals, logs. How long a
+fetch takes is compared by its law.
+"""
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import subprocess
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,25 +28,27 @@ from labelveil.audit.attacks.implementation import (
     permutation_check,
     release_sources,
     static_check,
+    timing_check,
 )
-from labelveil.audit.attacks.laws import same_histograms
-from labelveil.audit.attacks.two_noises import same_noise_check
+from labelveil.audit.attacks.laws import same_histograms, same_noise_check
 from labelveil.audit.canaries.endpoint import (
     BEYOND,
+    REQUESTS,
     SERVED,
+    Endpoint,
     Fetched,
+    Refusal,
     Served,
     connected,
     fetched_certificate,
 )
 from labelveil.audit.canaries.model import SecretBits, attack_control
 from labelveil.audit.canaries.noises import NOISES, Known
-from labelveil.audit.canaries.one_label import ONE_LABEL, TIMED, Timed, log_kinds, shown_by
 from labelveil.audit.canaries.sessions import OFFER, SESSIONS, ask_for_more
 from labelveil.audit.canaries.sums_asked import SUMS, ask_for_sums, make_sums_world
 from labelveil.audit.canaries.worlds import HISTOGRAMS, QUERIED, UPPER, World, make_worlds
-from labelveil.audit.certificate.facts import claimed_epsilon, facts, plots
-from labelveil.audit.certificate.fields import BEHAVIOUR
+from labelveil.audit.certificate.evidence import claimed_epsilon
+from labelveil.audit.certificate.run import BEHAVIOUR
 from labelveil.audit.settings import CanarySettings, Connection
 from labelveil.audit.verdict import (
     GATE,
@@ -51,8 +64,8 @@ from labelveil.audit.verdict import (
 )
 from labelveil.children import child_command, child_environment
 from labelveil.common.arrays import Integers
-from labelveil.common.exact.rational import parse_rational
-from labelveil.common.release.manifest import Manifest, manifest_digest
+from labelveil.common.exact.rational import decimal_value, parse_rational
+from labelveil.common.release.blocks import KEY_BYTES
 
 RUNNING_COST = "9 fetches of the release, 20 small requests: all of it is in the partner's log"
 # what canaries cost, in starts of a labels party's process: measured with 2,000 to 200,000 rows
@@ -87,13 +100,11 @@ def _running(audit: Audit, connection: Connection) -> None:
     with connected(connection) as client:
         audit.progress("fetch")
         served = Served(client, client.fetch(), connection)
-        audit.claimed = claimed_epsilon(served.manifest)
-        audit.facts = facts(served.manifest, manifest_digest(served.whole.manifest))
-        audit.plots |= plots(served.manifest)
         SERVED.audit(audit, served)
     audit.progress("certificate")
     certified = fetched_certificate(served.whole)
-    audit.fields = certified.fields
+    audit.claimed, audit.facts = certified.claimed, certified.facts
+    audit.fields, audit.plots = certified.fields, certified.plots
     # of behaviour some was tried, and the rest is named
     audit.checks += (check for check in certified.checks if check.name != BEHAVIOUR.name)
     BEYOND.audit(audit, served)
@@ -115,8 +126,7 @@ def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: 
         connected(other_connection) as other_client,
     ):
         answer, other = client.fetch(), other_client.fetch()
-        manifest = Manifest.parse(answer.manifest)
-        audit.claimed = audit.claimed or claimed_epsilon(manifest)
+        audit.claimed = audit.claimed or claimed_epsilon(answer.stated)
         audit.facts |= {"canary events": f"{settings.rows:,}", "canary ε": f"{settings.epsilon:g}"}
         shown, other_shown = shown_by(client, answer), shown_by(other_client, other)
         fetches = 600 * settings.effort
@@ -157,6 +167,126 @@ def released_check(worlds: Sequence[World]) -> Check:
     )
 
 
+_VOLATILE = ("time", "seconds", "peer", "address")
+"""Fields of a log line that differ from run to run."""
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """What a labels party shows besides its randomized labels."""
+
+    events: tuple[str, ...] = ()  # keys in the order of the rows
+    refusals: Mapping[str, Refusal] = field(default_factory=dict)
+    """How wrong requests end, by request."""
+    log: frozenset[str] = frozenset()  # the kinds of lines in the server's log
+
+
+def shown_by(endpoint: Endpoint, answer: Fetched) -> Observation:
+    """What a party that has answered shows."""
+    keys = answer.keys.hex()
+    return Observation(
+        tuple(keys[at : at + 2 * KEY_BYTES] for at in range(0, len(keys), 2 * KEY_BYTES)),
+        {name: endpoint.refuse(wrong) for name, wrong in REQUESTS.items()},
+    )
+
+
+ONE_LABEL = Probes[tuple[Observation, Observation]]()
+"""Everything that is shown is the same in both worlds, aspect by aspect."""
+
+
+def aspect(name: str, question: str, claim: str, seen_of: Callable[[Observation], Any]) -> None:
+    """Declare something that must be the same, a sequence place by place, or a set."""
+
+    @ONE_LABEL.add(name, question, claim)
+    def check(worlds: tuple[Observation, Observation]) -> Check:
+        seen, other = map(seen_of, worlds)
+        if isinstance(seen, tuple):
+            places = enumerate(zip_longest(seen, other))
+            differing = [f"place {place}" for place, (a, b) in places if a != b]
+        else:
+            differing = sorted(str(entry) for entry in seen ^ other)
+        examples = f", such as {'; '.join(differing[:2])}" if differing else ""
+        return Check(
+            verdict_of(not differing),
+            "Two parties that differ in one event's label, or in whether it has one, were compared:"
+            f" {len(seen):,} and {len(other):,} of these.",
+            f"{len(differing):,} differ{examples}.",
+            bound=math.inf if differing else 0.0,
+        )
+
+
+aspect(
+    "id set",
+    "Does it depend on labels which events are sent?",
+    "Which events are sent depends on the public population alone, not on who has a label.",
+    lambda shown: set(Counter(shown.events).items()),
+)
+aspect(
+    "row order",
+    "Does the order of rows depend on labels?",
+    "The order of rows depends on the public population alone.",
+    lambda shown: shown.events,
+)
+aspect(
+    "refusals do not depend on labels",
+    "Do refusals say anything about labels?",
+    "Errors do not depend on any label.",
+    lambda shown: set(shown.refusals.items()),
+)
+aspect(
+    "logs do not depend on labels",
+    "Do the server's logs say anything about labels?",
+    "What the server logs, but for repetitions and times, depends on requests and the public"
+    " population alone.",
+    lambda shown: shown.log,
+)
+
+
+@dataclass(frozen=True)
+class Timed:
+    """Two parties whose data differ in one label, to be fetched from so often each."""
+
+    party: Endpoint
+    neighbour: Endpoint
+    claimed: float
+    fetches: int
+
+
+TIMED = Probes[Timed](refused=Verdict.FAIL)
+
+
+@TIMED.add(
+    "latency of fetches",
+    "Does the time that a fetch takes say anything about labels?",
+    "Latency does not depend on any label.",
+)
+def latency_check(timed: Timed) -> Check:
+    return timing_check(
+        (lambda: len(timed.party.fetch().parts), lambda: len(timed.neighbour.fetch().parts)),
+        timed.fetches,
+        timed.claimed,
+        tried=f"{2 * timed.fetches} fetches from one of two parties at random, whose data differ in"
+        " one label; medians {:.2f} and {:.2f} ms.",
+    )
+
+
+def log_kinds(path: Path) -> frozenset[str]:
+    """The kinds of lines in a log: times, ports, peers and digests are blanked out."""
+    kinds = set()
+    for line in filter(str.strip, path.read_text(encoding="utf-8", errors="replace").splitlines()):
+        try:  # of a structured log
+            kind = json.dumps(
+                {k: "#" if k in _VOLATILE else v for k, v in json.loads(line).items()}
+            )
+        except (ValueError, AttributeError):
+            kind = line.strip()
+        kind = re.sub(r"\b[0-9a-f]{16,}\b", "#", kind)
+        kind = re.sub(rf"({'|'.join(_VOLATILE)})=\S+", r"\1=#", kind)
+        kind = re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S*", "#", kind)
+        kinds.add(re.sub(r"127\.0\.0\.1:\d+", "#", kind))
+    return frozenset(kinds)
+
+
 @dataclass(frozen=True, eq=False)
 class Sent:
     """What two starts of a labels party sent about the same labels."""
@@ -164,11 +294,6 @@ class Sent:
     secrets: Integers  # (n,) bits, in the order of the rows
     first: Fetched
     second: Fetched
-
-    @cached_property
-    def manifests(self) -> tuple[Manifest, Manifest]:
-        """Of both."""
-        return Manifest.parse(self.first.manifest), Manifest.parse(self.second.manifest)
 
 
 SENT = Probes[Sent]()
@@ -187,7 +312,7 @@ def order_check(sent: Sent) -> Check:
 
 @SENT.add("one run", "How well does an output tell two labels apart?")
 def one_run_check(sent: Sent) -> Check:
-    manifest, codes = sent.manifests[0], sent.first.outputs
+    manifest, codes = sent.first.stated, sent.first.outputs
     several = len(manifest.labels) > 1
     epsilon = manifest.labels_guarantee.epsilon
     ends = manifest.codebooks.only.at_the_ends
@@ -209,9 +334,8 @@ def one_run_check(sent: Sent) -> Check:
     "Noise comes from the operating system's entropy, again in every process.",
 )
 def cold_start_check(sent: Sent) -> Check:
-    first, second = sent.manifests
     same = ["rows"] * (sent.first.codes == sent.second.codes)
-    equal, powers = same_histograms(first, [second], GATE)
+    equal, powers = same_histograms(sent.first.stated, [sent.second.stated], GATE)
     same += ["a histogram"] * equal
     return Check(
         verdict_of(not same),
@@ -232,7 +356,7 @@ def cold_start_check(sent: Sent) -> Check:
     "Messages about the same labels have independent noise.",
 )
 def stretches_check(sent: Sent) -> Check:
-    codebook = sent.manifests[0].codebooks.only
+    codebook = sent.first.stated.codebooks.only
     return same_noise_check(sent.first.outputs, sent.second.outputs, codebook)
 
 
@@ -243,10 +367,10 @@ AFTERWARDS = Probes[tuple[World, Fetched]](refused=Verdict.FAIL)
 @AFTERWARDS.add("budget arithmetic", "Is a release charged, and a further one refused?")
 def budget_check(released: tuple[World, Fetched]) -> Check:
     world, answer = released
-    manifest, before = Manifest.parse(answer.manifest), world.spent
+    manifest, before = answer.stated, world.spent
     refusal = world.release("--epoch", "2")
     after = world.spent
-    requested = Fraction(repr(manifest.privacy.requested_epsilon))
+    requested = decimal_value(manifest.privacy.requested_epsilon)
     total = parse_rational(manifest.privacy.total["epsilon"])
     within = before == after == requested and total <= requested + Fraction(1, 1 << 50)
     return Check(

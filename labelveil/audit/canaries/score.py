@@ -8,10 +8,8 @@ from pathlib import Path
 
 from labelveil.audit.canaries import codes, sums
 from labelveil.audit.canaries.planting import Planted
-from labelveil.audit.certificate.evidence import Evidence
-from labelveil.audit.certificate.facts import claimed_epsilon, facts
-from labelveil.audit.certificate.fields import CODES_DRAWN, HISTOGRAM_DRAWN, SUMS_DRAWN
-from labelveil.audit.certificate.run import certificate
+from labelveil.audit.certificate.evidence import Evidence, claimed_epsilon, facts
+from labelveil.audit.certificate.run import CODES_DRAWN, HISTOGRAM_DRAWN, SUMS_DRAWN, certificate
 from labelveil.audit.verdict import Audit, Check, Progress, silent, verdict_of
 from labelveil.common.release.manifest import manifest_digest
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import norm
 
 from labelveil.audit.attacks import laws
 from labelveil.audit.attacks.one_run import draw_secrets
@@ -21,7 +20,6 @@ from labelveil.audit.attacks.rows_apart import Rows, agreement
 from labelveil.audit.canaries.planting import ANOTHER_RELEASE, Planted
 from labelveil.audit.certificate.evidence import Evidence
 from labelveil.audit.certificate.sums import NONE, parsed_question
-from labelveil.audit.power import FOUND, least
 from labelveil.audit.verdict import GATE, Check, Power, Probes, Verdict, verdict_of
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.errors import ConfigError, ReleaseError, not_none
@@ -189,7 +187,9 @@ def kinds_check(summed: Summed) -> Check:
     (kind, size), smallest = min(tails.items(), key=lambda each: each[1])
     p = min(1.0, smallest * len(tails))
     counts = np.unique(summed.kinds[summed.kinds >= 0], return_counts=True)[1]
-    most, fewest = (_least_shift(int(count), len(tails)) for count in (counts.max(), counts.min()))
+    most, fewest = (
+        laws.detectable_shift(int(count), len(tails)) for count in (counts.max(), counts.min())
+    )
     return Check(
         verdict_of(p >= GATE),
         f"Of groups that have one kind of label each, of {len({kind for kind, _ in tails})} kinds,"
@@ -203,17 +203,6 @@ def kinds_check(summed: Summed) -> Check:
             Power("scales by which sums of the commonest kind are moved", most),
             Power("the same of the rarest", fewest),
         ),
-    )
-
-
-def _least_shift(groups: int, tests: int) -> float:
-    """By how many scales of their noise n sums are moved where that is found with 95 %."""
-    one = np.ones(groups)
-    spread = float(norm.isf(1 - FOUND)) * math.sqrt(2 / groups)  # of a mean of noises of scale 1
-    return least(
-        lambda by: laws.shift_probability(max(by - spread, 0.0) * one, one) * tests < GATE,
-        1e-3,
-        1e3,
     )
 
 

@@ -15,8 +15,7 @@ from pathlib import Path
 import polars as pl
 
 from labelveil.audit.certificate.evidence import Evidence, read_evidence
-from labelveil.audit.certificate.fields import fields_of_all
-from labelveil.audit.certificate.run import DECIDED, certificate
+from labelveil.audit.certificate.run import DECIDED, certificate, fields_of_all
 from labelveil.audit.verdict import (
     Audit,
     Check,

@@ -12,9 +12,11 @@ from fractions import Fraction
 import numpy as np
 
 from labelveil.audit.attacks.exact_channel import WORDS, certify
-from labelveil.audit.certificate.evidence import Evidence, each, of_codes
-from labelveil.audit.certificate.facts import (
+from labelveil.audit.certificate.evidence import (
+    Evidence,
+    each,
     epsilon_of,
+    of_codes,
     of_labels,
     options_in_words,
     shown,
@@ -24,7 +26,7 @@ from labelveil.audit.certificate.facts import (
 from labelveil.audit.certificate.rebuild import OtherSplitError, prior_share
 from labelveil.audit.verdict import GATE, Check, Power, Probes, Verdict, verdict_of
 from labelveil.common.errors import ConfigError, PrivacyError, ReleaseError
-from labelveil.common.exact.rational import parse_rational
+from labelveil.common.exact.rational import decimal_value, parse_rational
 from labelveil.common.randomizers import decoded_prior
 from labelveil.common.release.claims import PureClaim
 from labelveil.common.release.facts import MOST_DIGITS, check_digits
@@ -144,7 +146,7 @@ def arithmetic_check(evidence: Evidence) -> Check:
     if manifest.sums is not None:
         parts.append(("sums", manifest.sums.guarantee))
     total = epsilon_of(manifest.privacy.total)
-    requested = Fraction(repr(manifest.privacy.requested_epsilon))
+    requested = decimal_value(manifest.privacy.requested_epsilon)
     guarantees = [*(part for _, part in parts), manifest.privacy.total]
     sides = {(part.get("adjacency"), part.get("unit")) for part in guarantees}
     added = sum((epsilon_of(part) for _, part in parts), Fraction(0))
@@ -233,8 +235,7 @@ def split_check(evidence: Evidence) -> Check:
     The rule caps ε₁ at a share of ε: by itself, or at any share of few digits, as a setting says.
     """
     manifest, verdict = evidence.manifest, Verdict.PASS
-    counted = (*manifest.priors, *manifest.tables)
-    spent = shown([prior.guarantee for prior in counted if prior.noisy])
+    spent = shown([prior.guarantee for prior in evidence.noisy])
     try:
         share = prior_share(manifest)
         found = f"The rule gives {spent}" + (f" for a share of at most {share}." if share else ".")

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from labelveil.audit.certificate.evidence import Evidence, of_codes
+from labelveil.audit.certificate.evidence import Evidence, noisy_histograms, of_codes
 from labelveil.audit.verdict import Check, Probes, Verdict
 from labelveil.common.errors import LabelveilError, not_none
 from labelveil.common.exact.channel import FiniteChannel
-from labelveil.common.exact.rational import parse_rational
+from labelveil.common.exact.rational import decimal_value, parse_rational
 from labelveil.common.randomizers import Randomizer, build_randomizer, split_budget
 from labelveil.common.randomizers.budget import PRIOR_SHARE, round_down
 from labelveil.common.randomizers.message.message import Released
@@ -90,8 +90,10 @@ def plan_of(manifest: Manifest, share: float | None) -> MessagePlan:
     public = {manifest.group(p.labels): p.noisy_counts for p in manifest.priors if p.public}
     if public and {*public} == {*plan.groups}:
         plan = plan.knowing(lambda group: np.asarray(public[group], dtype=np.float64))
-    counted = [prior for prior in (*manifest.priors, *manifest.tables) if prior.noisy]
-    paid = [(manifest.group(prior.labels), prior.spent.exact_epsilon) for prior in counted]
+    paid = [
+        (manifest.group(prior.labels), prior.spent.exact_epsilon)
+        for prior in noisy_histograms(manifest)
+    ]
     planned = [(share.group, plan.of_histogram(share)) for share in plan.histograms]
     if Counter(paid) != Counter(planned * (2 if manifest.strata else 1)):
         raise OtherSplitError(_OTHER_SPLIT)
@@ -236,7 +238,7 @@ def rebuilt_check(evidence: Evidence) -> Check:
 
 def _requested(manifest: Manifest) -> float:
     """ε as it was written, rounded down."""
-    return round_down(Fraction(repr(manifest.privacy.requested_epsilon)))
+    return round_down(decimal_value(manifest.privacy.requested_epsilon))
 
 
 def _distance(channel: FiniteChannel, other: FiniteChannel) -> float:

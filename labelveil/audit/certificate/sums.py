@@ -16,8 +16,7 @@ from functools import partial
 
 import numpy as np
 
-from labelveil.audit.certificate.evidence import Evidence, of_sums
-from labelveil.audit.certificate.facts import CONTENT
+from labelveil.audit.certificate.evidence import CONTENT, Evidence, of_sums
 from labelveil.audit.verdict import GATE, Check, Power, Probes, Verdict, number, verdict_of
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.errors import ReleaseError, not_none

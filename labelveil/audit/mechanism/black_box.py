@@ -11,8 +11,7 @@ from scipy.fft import next_fast_len
 from labelveil.audit.attacks import implementation, rows_apart
 from labelveil.audit.attacks.every_label import every_label
 from labelveil.audit.attacks.one_run import draw_secrets, one_run, rare_event, uniform
-from labelveil.audit.attacks.two_noises import seeds_check
-from labelveil.audit.mechanism.cold_start import cold_digests
+from labelveil.audit.mechanism.cold_start import cold_digests, seeds_check
 from labelveil.audit.mechanism.subject import CallableSubject, SumsSubject
 from labelveil.audit.mechanism.trial import Trial, subject_is
 from labelveil.audit.power import expected_one_run_bound, rarest_event

@@ -7,23 +7,35 @@
 3. Processes forked after it was loaded and has randomized, as a server's workers are, or the copies
    of a running machine that is restored from one snapshot. One that refuses to draw there, as all
    noise of ours does that was made before the fork, shares nothing.
+
+If every start draws one of N seeds, n starts show two alike with probability above
+1 - exp(-n(n-1) / 2N). Starts that draw 256 bits never do.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import pickle
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from labelveil.audit.mechanism.subject import Subject, starts_anew
+from labelveil.audit.power import birthday_starts, largest_seed_space, least
+from labelveil.audit.verdict import Check, Power, verdict_of
 from labelveil.children import child_command, child_environment
 from labelveil.common.arrays import Floats
 from labelveil.common.errors import ConfigError, PrivacyError
+
+SEED_SPACE = 1 << 22  # a seed space so large is still found with 95%
+
+STARTS = birthday_starts(SEED_SPACE)
 
 DIGEST_BYTES = 16  # of a digest of one start's outputs
 
@@ -91,6 +103,37 @@ def _digest(subject: Subject, labels: np.ndarray) -> bytes:
     outputs = np.ascontiguousarray(subject.mechanism(labels.ravel())).reshape(len(labels), -1)
     digests = (hashlib.sha256(part.tobytes()).digest()[:DIGEST_BYTES] for part in outputs)
     return b"".join(digests)
+
+
+def seeds_check(digests: Sequence[bytes], rows: int, kinds: str) -> Check:
+    """No two starts drew the same noise.
+
+    Each start gives one digest, of the outputs of ``rows`` labels: enough not to agree by chance
+    (:func:`rows_apart.window_rows`). ``kinds`` says in words what sorts of starts they were.
+    """
+    most = Counter(digests).most_common(1)[0][1]
+    repeated = len(digests) - len(set(digests))
+    starts = len(digests)
+
+    def enough(seeds: float) -> bool:
+        """Whether N seeds show no more repeats of n starts: n - N (1 - (1 - 1/N)ⁿ)."""
+        return starts + seeds * math.expm1(starts * math.log1p(-1 / seeds)) <= repeated
+
+    seeds = least(enough, 1.0, starts**2.0) if repeated else math.inf
+    # whole bits of the largest seed space that is found with 95%
+    bits = math.floor(math.log2(max(largest_seed_space(starts), 1)))
+    return Check(
+        verdict=verdict_of(repeated == 0),
+        tried=f"{starts:,} starts ({kinds}) randomized the same {rows:,} labels, and their"
+        " outputs were compared with each other.",
+        found="No two drew the same noise."
+        if not repeated
+        else f"{repeated:,} of them repeat another's noise, one up to {most:,} times: as if it had"
+        f" been drawn from about {seeds:,.0f} seeds.",
+        bound=math.inf if repeated else 0.0,
+        details={"starts": starts, "repeated": repeated},
+        power=(Power("bits of a seed that is found", float(bits)),),
+    )
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ from typing import Any, Self, cast
 import numpy as np
 
 from labelveil.audit.attacks.implementation import release_sources, sources_of
+from labelveil.audit.attacks.one_run import Mechanism, Outputs
 from labelveil.audit.attacks.replay import Published
-from labelveil.audit.attacks.views import Mechanism, Outputs
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.entropy import Entropy, system_entropy
 from labelveil.common.errors import ConfigError

@@ -21,17 +21,23 @@ from itertools import product
 import numpy as np
 from scipy.stats import binom
 
-from labelveil.audit.attacks.laws import Noise, detectable_probability, noise_check
+from labelveil.audit.attacks.exact_channel import RecordedEntropy
+from labelveil.audit.attacks.laws import (
+    Noise,
+    detectable_probability,
+    equal_chance,
+    law_table,
+    noise_check,
+)
 from labelveil.audit.attacks.one_run import draw_secrets, uniform
 from labelveil.audit.certificate.sums import parsed_question
 from labelveil.audit.mechanism.subject import Answered, SumsSubject
 from labelveil.audit.mechanism.trial import Trial, subject_is
 from labelveil.audit.verdict import GATE, Check, Power, Probes, Verdict, verdict_of
-from labelveil.common.arrays import Floats, Indices, Integers, Words
+from labelveil.common.arrays import Floats, Indices, Integers
 from labelveil.common.entropy import Entropy, system_entropy
 from labelveil.common.exact.noise import discrete_laplace_each
 from labelveil.common.mechanisms.group_sums import NO_GROUP, GroupQuestion, Lattice
-from labelveil.common.randomizers.base import ROUNDING_STREAM
 from labelveil.common.release.question import encode_question
 
 PROBES = Probes[Trial]()
@@ -47,21 +53,6 @@ MOST_WEIGHT = 3
 MOST_SCALE = 10_000  # of noise that is compared with a table of its law
 
 PRIMES = (2, 3, 5, 7)  # noise on every such step of the lattice, and on no other, is found
-
-
-class RecordedEntropy(Entropy):
-    """Entropy that repeats, and notes from which streams noise was drawn."""
-
-    __slots__ = ("drawn",)
-
-    def __init__(self, key: bytes) -> None:
-        super().__init__(key, secure=False)
-        self.drawn: set[str] = set()
-
-    def words(self, stream: str, start: int, count: int) -> Words:
-        if stream != ROUNDING_STREAM:  # those coins may be read again
-            self.drawn.add(stream)
-        return super().words(stream, start, count)
 
 
 def drawn_question(
@@ -269,8 +260,7 @@ def two_questions_check(trial: Trial) -> Check:
     more.answer(lattice.points(places), question, entropy)
     drawn["ε"] = entropy.drawn
     shared = [name for name in drawn if name and drawn[name] & drawn[""]]
-    q = np.exp(-answered.scales[1] / np.asarray(answered.scales[0]))
-    equal = (1 - q) ** 2 * (1 + q * q) / ((1 + q) ** 2 * (1 - q * q))
+    equal = equal_chance(np.asarray(answered.scales[0]) / answered.scales[1])
     distinct = float(equal.prod()) * len(others) < GATE  # whether so little noise differs anyway
     shared += [name for name in others if distinct and np.array_equal(noises[name], noises[""])]
     unseen = not (shared or distinct or drawn[""])
@@ -382,11 +372,10 @@ def _noise(subject: SumsSubject, question: GroupQuestion, run: int) -> tuple[Int
 
 def _coarse(noise: Integers, what: str, scale: float) -> list[str]:
     """Cells whose noise is always a multiple, where that is no chance."""
-    values = np.arange(-int(60 * scale) - 60, int(60 * scale) + 61)
-    table = np.exp(-np.abs(values) / scale)
+    values, table = law_table(scale)
     found = []
     for prime in PRIMES:
-        chance = float(table[values % prime == 0].sum() / table.sum()) ** len(noise)
+        chance = float(table[values % prime == 0].sum()) ** len(noise)
         often = (noise % prime == 0).all(axis=0) & (noise != 0).any(axis=0)
         if often.any() and chance * noise.shape[1] * len(PRIMES) * 4 * len(SIZES) < GATE:
             found.append(f"noise of {what} is always a multiple of {prime} steps")

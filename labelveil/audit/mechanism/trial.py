@@ -10,9 +10,8 @@ from typing import Self, cast
 import numpy as np
 
 from labelveil.audit.attacks import replay as replays
-from labelveil.audit.attacks.one_run import draw_secrets, uniform
-from labelveil.audit.attacks.two_noises import STARTS
-from labelveil.audit.attacks.views import Outputs
+from labelveil.audit.attacks.one_run import Outputs, draw_secrets, uniform
+from labelveil.audit.mechanism.cold_start import STARTS
 from labelveil.audit.mechanism.subject import (
     CallableSubject,
     NamedSubject,

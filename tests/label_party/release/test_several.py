@@ -13,8 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from labelveil.audit.certificate.evidence import read_evidence
-from labelveil.audit.certificate.facts import facts
+from labelveil.audit.certificate.evidence import facts, read_evidence
 from labelveil.audit.certificate.manifest_checks import split_check
 from labelveil.audit.certificate.rebuild import rebuilt_check
 from labelveil.audit.certificate.run import certify

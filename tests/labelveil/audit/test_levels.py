@@ -13,8 +13,8 @@ from scipy import stats
 
 from labelveil.audit.attacks.exact_channel import certify, exp_series
 from labelveil.audit.attacks.one_run import OneRun, one_run
-from labelveil.audit.attacks.two_noises import tapes_check
 from labelveil.audit.certificate.manifest_checks import channel_check, prior_scale_check
+from labelveil.audit.mechanism.exact import tapes_check
 from labelveil.audit.verdict import GATE, SHOWN, Verdict
 from labelveil.common.entropy import Entropy
 from tests.common.release.releases import make_release

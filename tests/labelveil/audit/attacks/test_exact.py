@@ -17,7 +17,7 @@ from labelveil.audit.attacks.replay import (
     sensitivity_check,
     support_check,
 )
-from labelveil.audit.attacks.two_steps import joint_audit
+from labelveil.audit.mechanism.exact import joint_audit
 from labelveil.audit.verdict import Verdict
 from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
 from labelveil.common.randomizers import NoisyPrior, build_randomizer

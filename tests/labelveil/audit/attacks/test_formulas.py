@@ -41,7 +41,7 @@ from labelveil.audit.attacks.replay import (
     sensitivity_check,
     support_check,
 )
-from labelveil.audit.attacks.two_steps import event_probability, histogram_event, joint_audit
+from labelveil.audit.mechanism.exact import event_probability, histogram_event, joint_audit
 from labelveil.audit.power import (
     guess_probability,
     one_run_bound,

@@ -18,8 +18,12 @@ from labelveil.audit.attacks.every_label import (
     pilot_runs,
     rare_suspects,
 )
+from labelveil.audit.attacks.laws import same_noise_check
 from labelveil.audit.attacks.one_run import (
     OneRun,
+    bit_patterns,
+    lowest_set_bit,
+    views_of,
 )
 from labelveil.audit.attacks.rows_apart import (
     Rows,
@@ -32,8 +36,8 @@ from labelveil.audit.attacks.rows_apart import (
     largest_sum,
     window_rows,
 )
-from labelveil.audit.attacks.two_noises import correlation, same_noise_check, seeds_check
-from labelveil.audit.attacks.views import bit_patterns, lowest_set_bit, views_of
+from labelveil.audit.mechanism.cold_start import seeds_check
+from labelveil.audit.mechanism.exact import correlation
 from labelveil.audit.power import (
     bernstein_threshold,
     clopper_pearson_upper,

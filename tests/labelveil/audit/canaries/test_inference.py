@@ -14,14 +14,14 @@ import pytest
 
 from labelveil.audit.attacks.one_run import score
 from labelveil.audit.canaries import model
-from labelveil.audit.canaries.inference import audit_inference, read_run
-from labelveil.audit.canaries.message import (
+from labelveil.audit.canaries.inference import (
     MESSAGE,
     LabelsCounted,
     Message,
+    audit_inference,
     counted_labels,
     leakage,
-    worst_pair,
+    read_run,
 )
 from labelveil.audit.canaries.model import (
     Attacked,
@@ -33,6 +33,7 @@ from labelveil.audit.canaries.model import (
     control_check,
     find_canaries,
     model_check,
+    worst_pair,
 )
 from labelveil.audit.settings import RunFiles
 from labelveil.audit.verdict import Verdict

@@ -12,14 +12,14 @@ import polars as pl
 import pytest
 
 from labelveil.audit.attacks.one_run import draw_secrets
-from labelveil.audit.canaries.inference import numeric_features
-from labelveil.audit.canaries.message import (
+from labelveil.audit.canaries.inference import (
     LabelsCounted,
     Leakage,
     additive_check,
     leakage,
     log_odds_change,
     multiplicative_check,
+    numeric_features,
 )
 from labelveil.audit.canaries.model import (
     SecretBits,

@@ -19,7 +19,7 @@ from scipy import stats
 
 from labelveil.audit.canaries import endpoint, sessions
 from labelveil.audit.canaries.endpoint import REQUESTS, Fetched, Part, Refusal, Served
-from labelveil.audit.canaries.one_label import ONE_LABEL, Observation, log_kinds, shown_by
+from labelveil.audit.canaries.party import ONE_LABEL, Observation, log_kinds, shown_by
 from labelveil.audit.canaries.sessions import (
     ANSWERS,
     Session,

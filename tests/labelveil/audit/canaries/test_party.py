@@ -28,15 +28,18 @@ from labelveil.audit.canaries.endpoint import (
     resume_check,
     sizes_check,
 )
-from labelveil.audit.canaries.one_label import (
+from labelveil.audit.canaries.party import (
+    CANARY_STEPS,
     ONE_LABEL,
     Observation,
+    Sent,
     Timed,
+    audit_party,
+    cold_start_check,
     latency_check,
     log_kinds,
     shown_by,
 )
-from labelveil.audit.canaries.party import CANARY_STEPS, Sent, audit_party, cold_start_check
 from labelveil.audit.canaries.worlds import make_worlds
 from labelveil.audit.settings import CanarySettings
 from labelveil.audit.verdict import Verdict

@@ -18,8 +18,7 @@ from labelveil.audit.certificate.epochs import (
     origin_check,
     session_check,
 )
-from labelveil.audit.certificate.evidence import Evidence
-from labelveil.audit.certificate.facts import facts
+from labelveil.audit.certificate.evidence import Evidence, facts
 from labelveil.audit.certificate.manifest_checks import arithmetic_check
 from labelveil.audit.certificate.run import certify
 from labelveil.audit.verdict import Verdict

@@ -13,8 +13,7 @@ import pytest
 
 from labelveil.audit.certificate.epochs import epochs_certificate
 from labelveil.audit.certificate.evidence import read_evidence
-from labelveil.audit.certificate.fields import BEYOND
-from labelveil.audit.certificate.run import DECIDED, certificate, certify
+from labelveil.audit.certificate.run import BEYOND, DECIDED, certificate, certify
 from labelveil.audit.verdict import Audit, Verdict
 from labelveil.common.release.folder import MANIFEST_FILE
 from labelveil.common.release.manifest import Manifest

@@ -16,9 +16,7 @@ from scipy import stats
 
 from labelveil.audit.attacks.exact_channel import WORDS
 from labelveil.audit.certificate.epochs import EPOCHS
-from labelveil.audit.certificate.evidence import Evidence, read_evidence
-from labelveil.audit.certificate.facts import facts, plots
-from labelveil.audit.certificate.fields import BEYOND, FIELDS, fields
+from labelveil.audit.certificate.evidence import Evidence, facts, plots, read_evidence
 from labelveil.audit.certificate.manifest_checks import (
     arithmetic_check,
     channel_check,
@@ -30,9 +28,12 @@ from labelveil.audit.certificate.manifest_checks import (
 )
 from labelveil.audit.certificate.rebuild import _details_distance, _distance, rebuilt_check
 from labelveil.audit.certificate.run import (
+    BEYOND,
     CHECKS,
+    FIELDS,
     FORM,
     content_check,
+    fields,
     order_check,
     outputs_check,
     population_check,

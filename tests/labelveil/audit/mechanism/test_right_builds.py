@@ -16,9 +16,9 @@ from labelveil.audit.attacks.implementation import (
 )
 from labelveil.audit.attacks.one_run import draw_secrets, one_run, rare_event
 from labelveil.audit.attacks.replay import Replay, noise_scale_check, range_check, replay
-from labelveil.audit.attacks.two_steps import histogram_event
-from labelveil.audit.canaries.one_label import ONE_LABEL
+from labelveil.audit.canaries.party import ONE_LABEL
 from labelveil.audit.mechanism.black_box import clock_check
+from labelveil.audit.mechanism.exact import histogram_event
 from labelveil.audit.mechanism.subject import CallableSubject
 from labelveil.audit.mechanism.trial import Sizes, Trial
 from labelveil.audit.verdict import Verdict

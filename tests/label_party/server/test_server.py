@@ -307,14 +307,16 @@ def test_certificates_are_read_again(party: Party, served: str, connect: Connect
     assert refused(connect(served).describe)[0] == grpc.StatusCode.UNAVAILABLE
 
 
-def test_a_store_that_is_not_there_is_pointed_out(
+def test_a_server_says_that_its_store_is_new_and_when_it_stops(
     party: Party, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for message in ("store is new: nothing is released", None):
+    caplog.set_level("INFO", open_server.__module__)
+    for new in (["store is new: nothing is released"], []):
         caplog.clear()
-        with open_server(party.config(store__directory="labl_store")):
-            found = [record.message for record in caplog.records if "store is" in record.message]
-        assert found == [message] * (message is not None)
+        with open_server(party.config(store__directory="labl_store", server__grace_seconds=7)):
+            assert [record.message for record in caplog.records] == [*new, "serving"]
+        assert [record.message for record in caplog.records] == [*new, "serving", "stopping"]
+        assert vars(caplog.records[-1])["grace_seconds"] == 7
 
 
 def test_a_store_that_cannot_be_made_is_refused(party: Party) -> None:

@@ -389,4 +389,9 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "_names_of = lru_cache(maxsize=256)(certificate_names)"
         " → _names_of = lru_cache(maxsize=(255))(certificate_names)",
     ): "a certificate fewer that is not parsed again",
+    (
+        "common/randomizers/grid.py",
+        "for bits in range(points.size.bit_length(), _MOST_BITS + 1):"
+        " → for bits in range(points.size.bit_length(), _MOST_BITS + (0)):",
+    ): "without cells bisection finds the same",
 }

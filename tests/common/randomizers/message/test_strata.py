@@ -398,6 +398,7 @@ def test_epsilon_holds_whatever_is_asked(laws: Indices) -> None:
         (channel,) = book.channels
         assert PureEpsilon.of(channel.weights) <= 1
     assert not answer.events.message.released.tables
+    assert question.plan(TERMS, 1.0).histograms == ()
     assert message.guarantee.exact_epsilon > Fraction(99, 100)  # nothing is paid for a histogram
 
 

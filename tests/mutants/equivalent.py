@@ -394,4 +394,9 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "for bits in range(points.size.bit_length(), _MOST_BITS + 1):"
         " → for bits in range(points.size.bit_length(), _MOST_BITS + (0)):",
     ): "without cells bisection finds the same",
+    (
+        "common/randomizers/exact_rows.py",
+        "if outputs >= MAX_OUTPUTS or size_of(rows, outputs) > MAX_WEIGHTS:"
+        " → if outputs > MAX_OUTPUTS or size_of(rows, outputs) > MAX_WEIGHTS:",
+    ): "so many outputs have more weights than that, of one row already",
 }

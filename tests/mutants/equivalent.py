@@ -422,4 +422,9 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "common/mechanisms/synthesis/select_measure_project.py",
         "_STEPS = 30 → _STEPS = (29)",
     ): "a step fewer of a fit that is as good as ended, and that the last one goes on with",
+    (
+        "labelveil/audit/canaries/model.py",
+        'order = np.argsort(-np.abs(rest - middle), kind="stable")'
+        " → order = np.argsort(-np.abs(rest - middle), )",
+    ): "canaries that lie as far in another order, which no secret decides",
 }

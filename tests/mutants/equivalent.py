@@ -431,4 +431,8 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "feature_party/client/spool.py",
         "(self.folder / name).unlink(missing_ok=True) → pass",
     ): "rows of another release fit no digest of this one's, and are cut off next",
+    (
+        "common/exact/channel.py",
+        "bits = min( → bits = max(",
+    ): "a guide table of another size samples alike, at another speed",
 }

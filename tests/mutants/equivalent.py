@@ -435,4 +435,12 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "common/exact/channel.py",
         "bits = min( → bits = max(",
     ): "a guide table of another size samples alike, at another speed",
+    (
+        "feature_party/groups/boosting.py",
+        "_MOST_GROUPS = 20_000 → _MOST_GROUPS = 20001",
+    ): "a group more of twenty thousand",
+    (
+        "feature_party/groups/asking.py",
+        "_AT_ONCE = 128 → _AT_ONCE = (127)",
+    ): "128 groups are found in parts, as 129 are",
 }

@@ -443,4 +443,17 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "feature_party/groups/asking.py",
         "_AT_ONCE = 128 → _AT_ONCE = (127)",
     ): "128 groups are found in parts, as 129 are",
+    (
+        "feature_party/ridge/ridge.py",
+        "_SAMPLE = 1_000 → _SAMPLE = (999)",
+    ): "a row fewer of a thousand, by which only a speed is chosen",
+    (
+        "feature_party/ridge/codes.py",
+        "_NODES = 257 → _NODES = 258",
+    ): "a node more of hundreds, between which a smooth function is read",
+    (
+        "label_party/config/sections.py",
+        '"labels": [label.model_dump(mode="json") for label in self.labels],'
+        ' → "labels": [label.model_dump() for label in self.labels],',
+    ): "all that a label says is of JSON's types already",
 }

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from labelveil.common.release.manifest import Manifest, block_digest
 from labelveil.common.security.pilot_certificates import Authority, Role, issue, make_authority
 from labelveil.common.wire import label_release_pb2 as wire
 from labelveil.common.wire import label_release_pb2_grpc as stubs
+from labelveil.label_party.monitoring.calls import Telemetry
 from labelveil.label_party.server.handshakes import Handshakes
 from labelveil.label_party.server.run import SERVICE, open_server, running
 from tests.common.security.keys import write_key
@@ -317,6 +319,27 @@ def test_a_server_says_that_its_store_is_new_and_when_it_stops(
             assert [record.message for record in caplog.records] == [*new, "serving"]
         assert [record.message for record in caplog.records] == [*new, "serving", "stopping"]
         assert vars(caplog.records[-1])["grace_seconds"] == 7
+
+
+def test_an_ended_server_has_told_of_its_calls_and_leaves_no_thread(
+    party: Party, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    """But the one that all calls of a process share."""
+    caplog.set_level("INFO", Telemetry.__module__)
+    assert party.release().code == 0
+
+    def own() -> set[str]:
+        names = {thread.name.partition("_")[0] for thread in threading.enumerate()}
+        return names & {"work", "verify"}
+
+    assert own() == set()
+    with running(party.config()) as address:
+        connect(address).describe()
+        assert own() == {"work", "verify"}
+    assert own() == set()
+    (call,) = (vars(each) for each in caplog.records if each.message == "call")
+    assert (call["method"], call["client"]) == ("DescribeRelease", CLIENT)
+    assert call["peer"].startswith("ipv")
 
 
 def test_a_store_that_cannot_be_made_is_refused(party: Party) -> None:

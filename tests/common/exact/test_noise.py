@@ -271,3 +271,12 @@ def test_every_entry_has_the_bound_and_the_scale_of_its_own() -> None:
     ):
         with pytest.raises(ValueError, match="round scales first"):
             noise.discrete_laplace_each(np.array(numerators), denominator, _Given([]))
+
+
+def test_what_is_drawn_is_whole_beyond_what_doubles_hold() -> None:
+    """At the largest scale, with the word's remainder and 33 heads in a row: of chance 1e-15."""
+    largest = (1 << 48) - 1  # the remainder, and what accepts it
+    heads, tails, positive = [0, 0, 1], [0, 1], [0]
+    given = _Given([largest, largest, *33 * heads, *tails, *positive])
+    assert noise.discrete_laplace(Fraction(1 << 48), 1, given).tolist() == [(34 << 48) - 1]
+    assert given.words == []

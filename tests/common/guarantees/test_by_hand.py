@@ -300,6 +300,7 @@ def test_the_curve_of_a_gaussian_is_rounded_up() -> None:
                 exact = below(1 / (2 * s) - e * s) - e.exp() * below(-1 / (2 * s) - e * s)
                 found = Decimal(gaussian_delta(sigma, epsilon))
                 assert exact <= found <= exact + Decimal("1e-12")
+    assert gaussian_delta(0.01, 0.0) == 1  # never more than all
 
 
 @pytest.mark.parametrize("rho", [1e-4, 0.5, 30.0, 1000.0])

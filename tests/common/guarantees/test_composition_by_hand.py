@@ -175,6 +175,7 @@ def test_loss_laws_keep_their_pure_epsilon_exactly() -> None:
     assert law.pure == F(1, 2)
     assert law.epsilon(0) == 0.5
     assert (law.delta(0.5), law.delta(0.6)) == (0, 0)
+    assert pld.PrivacyLoss.of_pure(PureDP.of(F(100))).delta(0) == 1  # never more than all
     exact = -math.expm1(0.25 - 0.5) / (1 + math.exp(-0.5))
     assert exact <= law.delta(0.25) <= exact * (1 + 1e-2)
     twice = law.repeat(2)

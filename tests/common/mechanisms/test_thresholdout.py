@@ -126,6 +126,17 @@ def test_threshold_question_and_answer_have_the_noise_of_that_law(
     }
 
 
+@pytest.mark.parametrize(("ones", "far"), [(6, False), (7, True)])
+def test_an_estimate_is_far_that_is_off_by_more_than_the_threshold(
+    monkeypatch: pytest.MonkeyPatch, ones: int, far: bool
+) -> None:
+    monkeypatch.setattr(generalization, "_laplace", lambda *_: 0)
+    mechanism = Thresholdout(Fraction(2), most=3, threshold=Fraction(1, 8))
+    values = rounded([1.0] * ones + [0.0] * (16 - ones))
+    answer = mechanism.draw(values, 1 / 4, used=0, question="q", entropy=seeded_entropy(1))
+    assert (answer.value, answer.from_holdout) == ((7 / 16, True) if far else (1 / 4, False))
+
+
 @pytest.mark.usefixtures("coarse")
 def test_no_record_moves_a_total_by_more_than_the_sensitivity() -> None:
     mechanism = Thresholdout(Fraction(1), most=3, threshold=Fraction(0), group=2, unit=Unit.USER)

@@ -47,6 +47,11 @@ def test_what_was_decoded_or_expected_has_no_noise_of_its_own() -> None:
     assert (expected.scale, expected.deviation, expected.public) == (0, 0.0, True)
     assert expected.noisy_counts.tolist() == [1 << 38, 0, 3 << 38]
     assert (expected.rows, expected.group, expected.exact_epsilon) == (1 << 40, 2, 0)
+    channel = build_randomizer(
+        "randomized-response", labels=[0, 1], prior=[1, 1], epsilon=1
+    ).channel
+    of_records = noisy(5, 4), decoded_prior(channel, np.array([5, 4])), expected_prior(np.ones(2))
+    assert [each.guarantee.unit for each in of_records] == [Unit.RECORD] * 3
 
 
 def test_clipping_as_the_paper_has_it() -> None:

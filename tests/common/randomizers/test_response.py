@@ -42,6 +42,13 @@ def test_rr_with_prior_may_say_nothing_at_all() -> None:
     assert built.channel.epsilon == 0
 
 
+def test_of_labels_that_are_as_likely_the_lowest_are_sent() -> None:
+    """513 of them at most: here all odd ones, which are likelier, and 213 of the others."""
+    prior = np.tile([1.0, 2.0], 300)
+    channel = build_randomizer("rr-with-prior", labels=range(600), prior=prior, epsilon=8).channel
+    assert channel.outputs.tolist() == sorted([*range(1, 600, 2), *range(0, 426, 2)])
+
+
 def test_rows_of_unlikely_labels_are_uniform_to_one_unit() -> None:
     prior = [0.3, 0.3, 0.3, 0.05, 0.05]
     channel = build_randomizer("rr-with-prior", labels=range(5), prior=prior, epsilon=2).channel

@@ -169,6 +169,13 @@ def test_a_pilot_has_its_files_with_their_rights(tmp_path: Path) -> None:
         f" in its chain, in force until {server.not_valid_after_utc:%Y-%m-%d}; {files.authority}"
         f" until {authority.not_valid_after_utc:%Y-%m-%d}; the clock says "
     )
+    # of several authorities until the last one ends
+    (tmp_path / "sooner").mkdir()
+    sooner = write_certificates(tmp_path / "sooner", days=4).authority
+    both = tmp_path / "both.pem"
+    both.write_bytes(sooner.read_bytes() + files.authority.read_bytes())
+    until = f"{both} until {authority.not_valid_after_utc:%Y-%m-%d};"
+    assert until in described(files.label_party_certificate, both)
 
 
 def signed(

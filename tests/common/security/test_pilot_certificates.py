@@ -141,6 +141,8 @@ def test_files_and_their_modes(tmp_path: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert len(read_secret(files.join_secret)) == 32
     certificate = x509.load_pem_x509_certificate(files.label_party_certificate.read_bytes())
+    in_force = certificate.not_valid_after_utc - certificate.not_valid_before_utc
+    assert in_force == datetime.timedelta(days=365)
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["label-party", "localhost", "labels.example"]
     assert names.get_values_for_type(x509.IPAddress) == [

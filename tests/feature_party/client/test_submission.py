@@ -18,6 +18,7 @@ from labelveil.common.errors import (
     ReleaseError,
 )
 from labelveil.common.release.event_keys import hash_keys, secret_check
+from labelveil.common.release.peers import own_software
 from labelveil.common.security.pilot_certificates import CertificateFiles
 from labelveil.common.wire import label_release_pb2 as pb2
 from labelveil.feature_party.client.release_client import RetryPolicy
@@ -104,6 +105,7 @@ def test_the_whole_list_arrives_under_its_header(
     assert (header.data_set, header.epoch, header.rows) == ("sales", "one", ROWS)
     assert header.population_sha256 == hashlib.sha256(keys).digest()
     assert header.secret_check == secret_check(SECRET)
+    assert header.client == own_software()
     assert seen == [(65_536, ROWS), (131_072, ROWS), (ROWS, ROWS)]
 
 

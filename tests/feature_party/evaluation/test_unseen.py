@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -59,6 +60,28 @@ def test_each_fold_is_predicted_by_those_who_left_it_out(learner: str, tmp_path:
             DataError, match=rf"^column '{column}' holds no number in any of {cells} c"
         ):
             unseen(model, prepare(world.directory, world.features, settings))
+
+
+def test_rows_that_are_chosen_keep_what_is_theirs() -> None:
+    scored = Scored(Predictions(np.arange(6.0), None), np.arange(6) < 3)
+    folds = [(np.array(rows), networks) for rows, networks in (
+        ([0, 1, 2], slice(None)), ([3, 5], slice(2)), ([4], slice(2, 4)),
+    )]  # fmt: skip
+    alone = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])  # of those that are held out
+    table, matched = pl.DataFrame({"key": [*"abcdef"]}), np.arange(60, 66)
+    whole = Unseen(table, np.array([7, 8, 9, 7, 8, 9]), matched, scored, folds, alone)
+    found = whole.select(np.array([True, False, True, False, True, True]))
+    assert found.table["key"].to_list() == [*"acef"]
+    assert found.codes.tolist() == [7, 9, 8, 9]
+    assert found.matched.tolist() == [60, 62, 64, 65]
+    assert found.scored.predicted.points.tolist() == [0.0, 2.0, 4.0, 5.0]
+    assert found.scored.held_out.tolist() == [True, True, False, False]
+    assert [(rows.tolist(), networks) for rows, networks in found.folds] == [
+        ([0, 1], slice(None)), ([3], slice(2)), ([2], slice(2, 4)),
+    ]  # fmt: skip
+    assert found.alone.tolist() == [[1.0, 3.0], [4.0, 6.0]]
+    none = replace(whole, alone=np.array([]))
+    assert none.select(np.ones(6, np.bool_)).alone.size == 0
 
 
 def test_one_event_is_too_few() -> None:

@@ -50,8 +50,6 @@ def test_it_predicts_and_asks_what_it_did(saved: SavedSums, tmp_path: Path) -> N
     trained = load_trained(tmp_path)
     assert isinstance(trained, SavedSums)
     assert (trained.sources, trained.has_distributions) == ((), False)
-    assert trained.for_source("") is trained
-    check_refused(lambda: trained.for_source("p"), ConfigError, "^source='p' must name .* alone")
     table = pl.DataFrame({"x": [0.1, None, 3.0], "kind": ["a", "b", "new"]})
     assert again.predict(table).equals(saved.predict(table))
     each = np.array([ridge.scales.double().numpy() ** 2 for ridge in saved.model.ridges])
@@ -67,6 +65,11 @@ def test_it_predicts_and_asks_what_it_did(saved: SavedSums, tmp_path: Path) -> N
     assert asked[0] == asked[1]
     with pytest.raises(DataError, match="labelveil-models"):
         LabelModels.load(tmp_path)
+
+
+def test_it_is_about_the_labels_of_one_party(saved: SavedSums) -> None:
+    assert saved.for_source("") is saved
+    check_refused(lambda: saved.for_source("p"), ConfigError, "^source='p' must name .* alone")
 
 
 def narrowed(ridge: Ridge, width: int) -> Ridge:

@@ -96,12 +96,15 @@ def test_every_event_gets_its_own_code(tmp_path: Path, keyed: bool, kind: str) -
         cuts = [0, 100, 100, 500, 1020, table.height]  # an empty file, and shards across files
         for index, (low, high) in enumerate(itertools.pairwise(cuts)):
             table[low:high].write_parquet(features / f"part-{index}.parquet")
-    joined = _join(world, tmp_path, features)
+    folder = tmp_path / "all [1]*"  # no pattern, but a name
+    folder.mkdir()
+    joined = _join(world, folder, features)
     # the features were shuffled; event e17 is row 17 of the release
     sent = table.with_row_index("row").filter(pl.col("event").str.ends_with("?").not_())
     place = sent["event"].str.strip_prefix("e").cast(pl.Int64).to_numpy()
     assert joined.matches == MatchCounts(1500, table.height, sent.height)
     assert len(joined.shards) == -(-table.height // 256)
+    assert joined.rows == sent.height
     found = pl.concat(joined.tables([*joined.columns, ROW, CODE]))
     if kind == "csv":  # numbers, and other cells as they stand
         cells = pl.read_csv(features, infer_schema=False)
@@ -111,7 +114,7 @@ def test_every_event_gets_its_own_code(tmp_path: Path, keyed: bool, kind: str) -
         assert found.drop(CODE, ROW).equals(sent.drop("row"))
     np.testing.assert_array_equal(found[CODE].to_numpy(), world.release.codes[place])
     np.testing.assert_array_equal(found[ROW].to_numpy(), sent["row"].to_numpy())
-    assert not list(tmp_path.glob(".out*"))
+    assert not list(folder.glob(".out*"))
 
 
 @pytest.mark.slow

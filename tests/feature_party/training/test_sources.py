@@ -259,7 +259,6 @@ def test_an_event_of_two_sources_is_on_one_side_of_the_holdout(
     assert both.height == SHARED
 
 
-@pytest.mark.slow
 def test_shards_hold_the_same_events_of_each_source(
     sources: Path, trained: tuple[Prepared, Model]
 ) -> None:
@@ -280,7 +279,6 @@ def test_shards_hold_the_same_events_of_each_source(
         assert one.keys().equals(other.keys())
 
 
-@pytest.mark.slow
 def test_evaluation_says_it_by_source(sources: Path, trained: tuple[Prepared, Model]) -> None:
     events, model = trained
     manifests = [
@@ -303,7 +301,6 @@ def test_evaluation_says_it_by_source(sources: Path, trained: tuple[Prepared, Mo
     assert [own.epsilon for own in scores.sources.values()] == [3.5, 4.5]
 
 
-@pytest.mark.slow
 def test_true_labels_are_learned_from_of_one_party(
     sources: Path, trained: tuple[Prepared, Model]
 ) -> None:

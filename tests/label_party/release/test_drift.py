@@ -233,6 +233,28 @@ def test_what_is_found_later_takes_no_hit_back(party: Party, tmp_path: Path) -> 
     assert session_state(party, "d4") == [1, 2]  # the lost one may have been a hit
 
 
+def test_a_session_goes_on_from_its_last_call_in_whatever_order_it_is_found(
+    party: Party, tmp_path: Path
+) -> None:
+    for day in ("d1", "d2", "d3"):
+        write_day(party, day, rows=300)
+        watch(party, **SESSION)
+        if day == "d1":
+            assert party.run("backup", "--to", "b.tar").code == 0
+    second = party.store / "releases" / "labels" / "d2"
+    second.rename(tmp_path / "d2")
+    for path in party.store.glob("ledger.sqlite*"):
+        path.unlink()
+    assert party.run("restore", "b.tar", "--lost", "d9").code == 0
+    (party.folder / "days" / "d2.parquet").unlink()  # or it would be released anew
+    write_day(party, "d4", rows=300)
+    assert watch(party, **SESSION).code == 0
+    (tmp_path / "d2").rename(second)
+    write_day(party, "d5", rows=300)
+    assert watch(party, **SESSION).code == 0
+    assert [session_state(party, day)[1] for day in ("d2", "d3", "d4", "d5")] == [1, 2, 3, 4]
+
+
 def _withdraw(party: Party, epoch: str) -> None:
     done = party.run("withdraw", epoch, "--reason", "of another file", "--yes")
     assert done.code == 0, done

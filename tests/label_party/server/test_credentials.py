@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import signal
 from collections.abc import Callable
 
@@ -209,6 +210,13 @@ def test_each_file_is_read_again_where_it_was_exchanged_and_named_where_it_is_go
     write_key(path, data)
     assert own._changed() is not None
     assert own.reloads == {"done": 1, "failed": 1}
+    assert own._changed() is None
+    # another file of the same moment, as one that was copied with its times is
+    moment = path.stat()
+    write_key(party.folder / "new", data)
+    os.utime(party.folder / "new", ns=(moment.st_atime_ns, moment.st_mtime_ns))
+    (party.folder / "new").replace(path)
+    assert own._changed() is not None
     assert own._changed() is None
 
 

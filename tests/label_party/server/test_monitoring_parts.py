@@ -18,7 +18,7 @@ from labelveil.label_party.monitoring.budget_metrics import BudgetMetrics
 from labelveil.label_party.monitoring.calls import CANCELLED, OK, Call, Telemetry, Traces
 from labelveil.label_party.server import health as healths
 from labelveil.label_party.server.health import HealthService, Probes
-from labelveil.label_party.server.http_probes import _verdict
+from labelveil.label_party.server.http_probes import _Connections, _verdict
 from labelveil.label_party.server.refusal import Refusal
 from labelveil.label_party.store.ledger import LedgerError
 
@@ -235,3 +235,16 @@ def test_the_ledger_is_measured_account_by_account() -> None:
     (readable, *rest) = BudgetMetrics(refuse).collect()
     assert [each.value for each in readable.samples] == [0]
     assert not any(metric.samples for metric in rest)
+
+
+def test_what_is_counted_elsewhere_has_its_name_and_number() -> None:
+    probes: Any = SimpleNamespace(
+        handshakes=SimpleNamespace(connections=7),
+        credentials=SimpleNamespace(reloads={"done": 2, "failed": 1}),
+    )
+    samples = [each for found in _Connections(probes).collect() for each in found.samples]
+    assert {(each.name, *each.labels.values()): each.value for each in samples} == {
+        ("label_party_connections_total",): 7,
+        ("label_party_certificate_reloads_total", "done"): 2,
+        ("label_party_certificate_reloads_total", "failed"): 1,
+    }

@@ -180,6 +180,13 @@ def test_connections_of_clients_are_counted_and_their_refusals_told(
         assert handshakes.read(TLS12)
     assert refused[4:] == ["tls_version", "tls_version"]
     assert handshakes.connections == 3
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # the server's own are not counted
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        assert not handshakes.try_tls12(address, listening=False)
+        assert not handshakes.probe_listener(address)
+        for _ in range(2):  # as gRPC says of them, perhaps late
+            handshakes.connected()
+    assert handshakes.connections == 3
 
 
 def test_what_is_worked_on_is_waited_for_and_who_only_watches_is_not() -> None:

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from labelveil.common.release.manifest import Manifest, block_digest
 from labelveil.common.security.pilot_certificates import Authority, Role, issue, make_authority
 from labelveil.common.wire import label_release_pb2 as wire
 from labelveil.common.wire import label_release_pb2_grpc as stubs
+from labelveil.label_party.monitoring.calls import Telemetry
 from labelveil.label_party.server.handshakes import Handshakes
 from labelveil.label_party.server.run import SERVICE, open_server, running
 from tests.common.security.keys import write_key
@@ -307,14 +309,37 @@ def test_certificates_are_read_again(party: Party, served: str, connect: Connect
     assert refused(connect(served).describe)[0] == grpc.StatusCode.UNAVAILABLE
 
 
-def test_a_store_that_is_not_there_is_pointed_out(
+def test_a_server_says_that_its_store_is_new_and_when_it_stops(
     party: Party, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for message in ("store is new: nothing is released", None):
+    caplog.set_level("INFO", open_server.__module__)
+    for new in (["store is new: nothing is released"], []):
         caplog.clear()
-        with open_server(party.config(store__directory="labl_store")):
-            found = [record.message for record in caplog.records if "store is" in record.message]
-        assert found == [message] * (message is not None)
+        with open_server(party.config(store__directory="labl_store", server__grace_seconds=7)):
+            assert [record.message for record in caplog.records] == [*new, "serving"]
+        assert [record.message for record in caplog.records] == [*new, "serving", "stopping"]
+        assert vars(caplog.records[-1])["grace_seconds"] == 7
+
+
+def test_an_ended_server_has_told_of_its_calls_and_leaves_no_thread(
+    party: Party, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    """But the one that all calls of a process share."""
+    caplog.set_level("INFO", Telemetry.__module__)
+    assert party.release().code == 0
+
+    def own() -> set[str]:
+        names = {thread.name.partition("_")[0] for thread in threading.enumerate()}
+        return names & {"work", "verify"}
+
+    assert own() == set()
+    with running(party.config()) as address:
+        connect(address).describe()
+        assert own() == {"work", "verify"}
+    assert own() == set()
+    (call,) = (vars(each) for each in caplog.records if each.message == "call")
+    assert (call["method"], call["client"]) == ("DescribeRelease", CLIENT)
+    assert call["peer"].startswith("ipv")
 
 
 def test_a_store_that_cannot_be_made_is_refused(party: Party) -> None:

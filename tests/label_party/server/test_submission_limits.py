@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 
-from labelveil.common.release.question import most_bytes
+from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice
+from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.questions import Question
+from labelveil.common.release.question import encode_question, most_bytes
 from labelveil.common.wire import label_release_pb2 as wire
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events.submitted import Populations, Submitted
@@ -139,6 +144,44 @@ def test_keys_and_parts_of_a_question_are_told_apart() -> None:
             appended(message, **facts)
     with pytest.raises(Refusal, match="the header must be the first message, and no other"):
         appended(keys, question=1)  # keys after the question
+
+
+SUMS = GroupQuestion(Lattice(0.0, 9.0, 9), np.zeros(4, np.int64), np.array([3]))
+CODES = Question(np.zeros(4, np.int64), Grid.from_count(0.0, 9.0, 10), np.ones((1, 10), np.int64))
+
+
+@pytest.mark.parametrize(
+    ("data", "digest", "said"),
+    [
+        (encode_question(SUMS), None, None),
+        (encode_question(CODES), None, None),
+        (encode_question(SUMS), b"q" * 32, "does not give the header's question_sha256"),
+        (encode_question(SUMS)[:-1], None, "the question about 4 events is none"),
+        (
+            encode_question(replace(SUMS, lattice=Lattice(0.0, 8.0, 8))),
+            None,
+            "labels in 0 … 8, not in 0 … 9; name the same bounds",
+        ),
+        (
+            encode_question(replace(CODES, grid=Grid.from_count(-1.0, 9.0, 10))),
+            None,
+            "labels in -1 … 9, not in 0 … 9; name the same bounds in all rounds",
+        ),
+    ],
+)
+def test_a_question_is_about_these_labels(
+    tmp_path: Path, data: bytes, digest: bytes | None, said: str | None
+) -> None:
+    path = tmp_path / "question"
+    path.write_bytes(data)
+    upload: Any = SimpleNamespace(path=path, sha256=sha256(data).hexdigest())
+    announced = header(rows=4, question_sha256=digest or sha256(data).digest())
+    if said is None:
+        submissions()._check_question(upload, announced)
+        return
+    with pytest.raises(Refusal, match=said) as caught:
+        submissions()._check_question(upload, announced)
+    assert caught.value.code == CODE.INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize(

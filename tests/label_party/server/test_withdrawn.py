@@ -19,7 +19,7 @@ from labelveil.common.release.table import read_release
 from labelveil.common.security.pilot_certificates import Credentials
 from labelveil.common.wire import evaluation_pb2, evaluation_pb2_grpc
 from labelveil.feature_party.commands.cli import app
-from labelveil.label_party.server.catalog import Catalog
+from labelveil.label_party.server.catalog import Catalog, Withdrawn
 from labelveil.label_party.server.run import running
 from labelveil.label_party.store.ledger import LedgerError
 from labelveil.label_party.store.release_store import Store, StoredRelease
@@ -74,6 +74,22 @@ def test_a_server_that_runs_refuses_it_and_the_latest_falls_back(
         assert _refused(client.describe) == (grpc.StatusCode.NOT_FOUND, "no such release")
     with running(two.config()) as address:  # and one that starts anew
         assert _refused(lambda: connect(address).describe(epoch="3")) == REFUSED
+
+
+def test_the_latest_is_the_last_that_is_served(two: Party) -> None:
+    catalog = Catalog(Store(two.store))
+
+    def latest() -> str | None:
+        found = catalog.find("labels", None)
+        return None if found is None else found.heading.epoch
+
+    assert latest() == "2"
+    _withdraw(two, "2")
+    assert latest() == "1"
+    with pytest.raises(Withdrawn, match=WRONG):
+        catalog.find("labels", "2")
+    _withdraw(two, "1")
+    assert latest() is None
 
 
 def test_a_fetch_that_runs_ends(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from labelveil.common.errors import ConfigError, DataError, printable
-from labelveil.label_party.sources.databases import Query
+from labelveil.label_party.sources.databases import Query, _authorize
 from tests.effort import one_in
 from tests.label_party.conftest import Result
 from tests.label_party.postgres import PASSWORD, Postgres
@@ -83,6 +83,16 @@ def test_a_query_reads_its_own_database_and_nothing_else(tmp_path: Path, sql: st
     with pytest.raises(DataError, match=r"refused|one SELECT"):
         read_events(query, "id")
     assert not other.exists()
+
+
+def test_a_query_computes_what_it_likes_but_loads_no_code(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    sqlite3.connect(path).close()
+    numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3)"
+    query = Query(f"sqlite:///{path}", f"{numbers} SELECT upper('e' || i) AS id FROM n")
+    assert read_events(query, "id")[0]["key"].to_list() == ["E1", "E2", "E3"]
+    # SQLite itself would refuse that, too, as long as nobody lets it
+    assert _authorize(sqlite3.SQLITE_FUNCTION, None, "load_extension") == sqlite3.SQLITE_DENY
 
 
 def test_credentials_are_never_shown(

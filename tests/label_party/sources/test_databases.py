@@ -65,6 +65,21 @@ def test_no_rows_and_no_labels_are_no_error(database: Database) -> None:
     assert read_events(query, "id", labels=["y"])[0].height == 0
 
 
+def test_postgres_declares_types_and_sqlite_none(database: Database) -> None:
+    types = {"a": "integer", "b": "numeric(9)", "c": "numeric(9, 2)", "d": "text", "e": "boolean"}
+    columns = ", ".join(f"{name} {kind}" for name, kind in types.items())
+    database.execute(f"CREATE TABLE t ({columns})")
+    query = database.query("SELECT * FROM t")
+    declared = {name: query.declared(name) for name in (*types, "f")}
+    if query.address.startswith("sqlite"):
+        assert set(declared.values()) == {None}
+        return
+    assert declared == {
+        "a": ("int4", True), "b": ("numeric(9,0)", True), "c": ("numeric(9,2)", False),
+        "d": ("text", False), "e": ("bool", True), "f": None,
+    }  # fmt: skip
+
+
 def test_a_result_is_not_held_at_once(database: Database) -> None:
     """The first rows of a result that fits into no memory come at once."""
     database.execute("CREATE TABLE t (id INTEGER)")

@@ -307,7 +307,7 @@ def test_the_first_limit_is_the_cap_and_only_a_reason_raises_it(path: Path) -> N
             reserve(ledger, "d", "3", pure("0.1"), mixed(1))  # δ > 0 is above a pure cap
         with pytest.raises(BudgetError, match="--reason"):
             ledger.raise_cap("d", pure(2), " ")
-        for lower in (pure(1), pure("0.5")):
+        for lower in (pure(1), pure("0.5"), mixed(1, "0")):  # the last is the first in other words
             with pytest.raises(BudgetError, match="is not above it"):
                 ledger.raise_cap("d", lower, "why not")
         with pytest.raises(BudgetError, match="has no cap yet"):
@@ -396,6 +396,17 @@ def test_the_latest_is_the_last_that_was_committed_whatever_the_clock_says(
         latest = ledger.committed("d")
         assert latest is not None
         assert latest.epoch == "2"
+
+
+def test_of_what_was_given_back_nothing_is_answered_or_withdrawn(path: Path) -> None:
+    with Ledger(path) as ledger:
+        charge = ledger.reserve(Purchase("d", "1", "session", pure(1), answers=2), pure(2))
+        ledger.abandon(charge.id)
+        with pytest.raises(LedgerError, match="FOREIGN KEY"):
+            ledger.answer(charge, "a" * 64, 0.5, 1.0)
+        with pytest.raises(LedgerError, match="FOREIGN KEY"):
+            ledger.withdraw(charge, "too late")
+        assert (ledger.answers(charge), ledger.withdrawals()) == ([], {})
 
 
 def test_answers_only_grow_and_never_beyond_what_was_sold(path: Path) -> None:

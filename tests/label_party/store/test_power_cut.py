@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from labelveil.common import files
 from labelveil.common.entropy import Entropy
+from labelveil.label_party.store import restore
 from labelveil.label_party.store.release_store import LEDGER_FILE, Store
 from tests.label_party import fault_bodies
 from tests.label_party.conftest import Party
@@ -58,7 +60,9 @@ def test_all_that_a_submission_counts_on_is_synced(party: Party) -> None:
     assert disk.synced_between(folder, "*.keys", "current.json")
 
 
-def test_backups_and_what_is_restored_are_synced(party: Party) -> None:
+def test_backups_and_what_is_restored_are_synced(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fault_bodies.submit(str(party.folder), "1")
     submitted = {"data__population": '"submitted"', "privacy__total_epsilon": 1_000_000}
     assert party.release(**submitted).code == 0
@@ -67,6 +71,13 @@ def test_backups_and_what_is_restored_are_synced(party: Party) -> None:
         assert party.run("backup", "--to", "b.tar").code == 0
     assert disk.lost == []
     shutil.rmtree(party.store)
+    placed = restore._place_folders
+
+    def placing(store: Store, *more: Any) -> None:
+        assert disk.named(store.restoring)  # or a ledger could begin beside what is placed
+        placed(store, *more)
+
+    monkeypatch.setattr(restore, "_place_folders", placing)
     with watching(party.folder, promises_nothing) as disk:
         assert party.run("restore", "b.tar", "--nothing-since").code == 0
     assert disk.lost == []

@@ -583,3 +583,12 @@ def test_what_a_comparison_leaves_may_be_read_by_others(
     run_comparison(settings(runs=1))  # and takes up its results
     for name in ("comparison.json", "results.jsonl"):
         assert stat.S_IMODE((tmp_path / "out" / name).stat().st_mode) & 0o044 == 0o044, name
+
+
+def test_a_worker_is_made_to_end_with_whoever_started_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "end_with_parent", (tmp_path / "bound").touch)
+    with runs._start(1, tmp_path / "worker.log") as process:
+        process.kill()
+    assert (tmp_path / "bound").exists()

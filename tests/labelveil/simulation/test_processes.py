@@ -65,6 +65,14 @@ def test_what_a_party_prints_is_kept_without_colours(
     assert (tmp_path / "work.log").read_text() == "at work\n"
 
 
+def test_a_party_is_made_to_end_with_whoever_started_it(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "end_with_parent", (tmp_path / "bound").touch)
+    run_party(module, ["work"], tmp_path, tmp_path / "work.log")
+    assert (tmp_path / "bound").exists()
+
+
 def test_leaving_the_block_ends_the_process(module: str, tmp_path: Path) -> None:
     def work() -> None:
         with Party(module, ["stay"], tmp_path, tmp_path / "stay.log") as party:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -62,6 +63,14 @@ def test_the_certificate_covers_rounding() -> None:
         error = sum((Fraction(a) - g) ** 2 for a, g in zip(risk.gradient(w), exact, strict=True))
         margin = risk.certain_norm(w, np.zeros(4))
         assert 0 < error <= Fraction(margin) ** 2
+
+
+def test_the_certificate_covers_the_rounding_of_a_norm_of_many_numbers() -> None:
+    """A sum of d squares errs by d units in the last place at most (Higham 2002, Section 3.1)."""
+    d = 20_000
+    risk = _risk(Huber(0.4), 1, 2, d, 0.01)
+    gradient = np.full(d, 1e6)  # beside which nothing else counts
+    assert risk.certain_norm(np.zeros(d), gradient) >= 1e6 * math.sqrt(d) * (1 + d * 2**-53)
 
 
 def test_a_tolerance_below_float_precision_is_refused() -> None:

@@ -21,6 +21,7 @@ from labelveil.common.exact.noise import discrete_laplace_each
 from labelveil.common.mechanisms.group_sums import NO_GROUP, GroupQuestion, Lattice, NoisySums
 from labelveil.common.mechanisms.group_sums import noisy_sums as module
 from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.terms import LabelTerms
 from tests.statistics import DRAWS, fits, laplace_mass, repeatable_entropy
 
 LOWER, STEP, STEPS = Fraction(3, 10), Fraction(1, 2), 5
@@ -486,3 +487,27 @@ def test_an_epsilon_of_many_digits_is_never_passed(digits: str) -> None:
         for span, scale in zip(asked.spans, noisy.scales, strict=True):
             assert 0 <= scale - int(span) / float(epsilon) <= 1 / 4096
         assert epsilon * Fraction(99, 100) < noisy.guarantee.exact_epsilon <= epsilon
+
+
+@pytest.mark.parametrize(
+    ("bounds", "points", "said"),
+    [
+        ((0.0, 6.0), None, ""),
+        ((0.0, 6.0), [0, 2, 4, 6], ""),  # every other one of the question's
+        ((0.0, 6.0), [0, 2, 6], ""),  # unequal, but of its lattice
+        ((0.0, 6.0), [0, 1.5, 3, 4.5, 6], "on 6 steps, and they are on 4 of 1.5; ask on these, or"),
+        ((0.0, 6.0), [0, 0.5, 6], "on 6 steps, and they are on 12 of 0.5; ask on these, or"),
+        ((1.0, 6.0), None, "labels in 0 … 6, not in 1 … 6; name the same bounds"),
+        ((0.0, 5.0), None, "labels in 0 … 6, not in 0 … 5; name the same bounds"),
+    ],
+)
+def test_a_question_is_about_labels_as_they_are_configured(
+    bounds: tuple[float, float], points: list[float] | None, said: str
+) -> None:
+    question = GroupQuestion(Lattice(0.0, 6.0, 6), np.zeros(2, np.int64), np.array([3]))
+    terms = LabelTerms("y", *bounds, None if points is None else Grid.from_edges(points))
+    if not said:
+        assert NoisySums.of_label(question, terms, Fraction(1)).question is question
+        return
+    with pytest.raises(ConfigError, match=said):
+        NoisySums.of_label(question, terms, Fraction(1))

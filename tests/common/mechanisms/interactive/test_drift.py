@@ -28,6 +28,7 @@ def test_replacing_labels_moves_the_statistic_by_at_most_their_number(moved: int
     change = np.abs(found[:, None] - found[None, :])[distance <= moved]
     assert change.max() == moved  # attained, so that no smaller sensitivity would do
     assert test.scale == moved * 10
+    assert DriftTest(PRIOR, 5, Fraction(1, 10)).scale == 10  # of one record
 
 
 def test_the_statistic_is_the_largest_distance_of_distribution_functions() -> None:

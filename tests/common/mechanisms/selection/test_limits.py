@@ -139,6 +139,7 @@ AT: list[tuple[Callable[[], object], Callable[[], object]]] = [
     (lambda: StableLeaders(ONE, TINY, 0), lambda: StableLeaders(ONE, TINY, 1)),
     (lambda: StableLeaders(ONE, TINY, k=0), lambda: StableLeaders(ONE, TINY, k=1)),
     (lambda: StableLeaders(ONE, TINY, k=1, share=ONE), lambda: StableLeaders(ONE, TINY, k=1)),
+    (lambda: StableLeaders(ONE, TINY, share=ONE), lambda: StableLeaders(ONE, TINY)),
     (lambda: StableLeaders(F(1, 10**6), TINY), lambda: StableLeaders(F(1, 10), TINY)),
     (
         lambda: StableLeaders(ONE, TINY).draw([1], seeded_entropy(1)),

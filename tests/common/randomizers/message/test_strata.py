@@ -83,6 +83,18 @@ def test_the_message_spends_what_its_integers_say_and_no_more(records: int) -> N
     assert spent.exact_epsilon > Fraction(1.9)
 
 
+@pytest.mark.parametrize("records", [1, 3])
+def test_all_that_is_counted_has_noise_for_all_records_of_a_unit(records: int) -> None:
+    plan = plan_message([TERMS], 6000, 2.0, records=records)
+    plan = plan.by_stratum(VALUES, np.array([3000, 3000, 0]))
+    (share,) = plan.histograms
+    released = plan.release([np.full((2, 16), 187)], seeded_entropy(1))
+    counted = [*released.priors.values(), *(each.histogram for each in released.tables.values())]
+    # half of what is paid for a histogram, to each of both
+    scale = float(2 * records / (share.epsilon / 2))
+    assert [float(each.scale) for each in counted] == pytest.approx([scale] * 2, rel=1e-5)
+
+
 class PureEpsilon:
     """ε of a matrix of integers, by every pair of its rows: a lower bound to 1e-12."""
 
@@ -398,6 +410,7 @@ def test_epsilon_holds_whatever_is_asked(laws: Indices) -> None:
         (channel,) = book.channels
         assert PureEpsilon.of(channel.weights) <= 1
     assert not answer.events.message.released.tables
+    assert question.plan(TERMS, 1.0).histograms == ()
     assert message.guarantee.exact_epsilon > Fraction(99, 100)  # nothing is paid for a histogram
 
 

@@ -147,6 +147,9 @@ def test_each_aspect_of_noise_has_its_own_tail() -> None:
     assert laws.noise_tails(same, scale)["such a shape"] == pytest.approx(
         min(1.0, 8 * two_sided(120, 120, chance)), rel=1e-6
     )
+    # of noise that nobody would wonder at several counts have none that is less likely
+    usual = laws.noise_tails(np.array([[0, 1, -1, 2, -2, 4, -4, 9]]), scale)
+    assert (usual["how often no noise in one cell"], usual["such a shape"]) == (1.0, 1.0)
 
 
 def test_noise_that_is_too_narrow_is_found_from_the_stated_share_on() -> None:

@@ -288,7 +288,12 @@ def test_a_question_that_differs_says_in_what(tmp_path: Path) -> None:
     def grid(data: dict[str, Any]) -> None:
         data["labels"][0]["grid"][-1] = 10.5
 
-    assert differs(grid) == "Other bounds are stated."
+    def finer(data: dict[str, Any]) -> None:
+        ends = data["labels"][0]["grid"]
+        data["labels"][0]["grid"] = np.linspace(ends[0], ends[-1], 2 * len(ends) - 1).tolist()
+
+    for change in (grid, finer):
+        assert differs(change) == "Other bounds are stated."
 
 
 def test_without_a_question_its_digest_is_named(tmp_path: Path) -> None:

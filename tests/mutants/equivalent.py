@@ -485,4 +485,17 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "if self.bytes >= min(_PENDING_BYTES, len(self.sizes) * _GROUP_BYTES):"
         " → if self.bytes > min(_PENDING_BYTES, len(self.sizes) * _GROUP_BYTES):",
     ): "the same rows, written a part later",
+    (
+        "common/guarantees/subsampling.py",
+        "if q < 1 and epsilon > 0: → if q < 1 or epsilon > 0:",
+    ): "of every record, and of what costs nothing, the least of both stays what it was",
+    (
+        "common/mechanisms/selection/top_stable.py",
+        "noisy = queries + discrete_laplace(second, queries.size, source)"
+        " → noisy = queries - discrete_laplace(second, queries.size, source)",
+    ): "the noise is symmetric",
+    (
+        "common/randomizers/as_published.py",
+        "sent = np.clip(sent, low, high) → sent = np.clip(low, sent, high)",
+    ): "the lesser of the upper bound and the larger of the other two, in either order",
 }

@@ -35,7 +35,7 @@ from labelveil.common.randomizers.message.private_labels import (
     randomize,
     randomize_events,
 )
-from labelveil.common.randomizers.message.terms import Division, LabelTerms
+from labelveil.common.randomizers.message.terms import Division, LabelTerms, check_terms
 from tests.effort import one_in
 from tests.statistics import mean_fits
 
@@ -203,6 +203,15 @@ def test_no_label_of_several_names_a_randomizer() -> None:
     named = replace(AMOUNT, randomizer="rr-on-bins")
     with pytest.raises(ConfigError, match=r"'amount' is one of 2.*leave 'rr-on-bins'"):
         sent(events(50), [RETURNED, named], 1.0, 0)
+
+
+def test_a_message_is_about_one_to_eight_labels() -> None:
+    for count in (0, 9):
+        terms = [replace(RETURNED, name=f"label{number}") for number in range(count)]
+        with pytest.raises(ConfigError, match=f"{count} labels must be 1 … 8"):
+            check_terms(terms)
+    check_terms(terms[:1])
+    check_terms(terms[:8])
 
 
 def test_what_was_spent_before_is_taken_off_the_labels_and_leaves_some() -> None:

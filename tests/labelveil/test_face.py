@@ -21,18 +21,25 @@ from labelveil.common.errors import ConfigError, LabelveilError
 from labelveil.common.version import __version__
 from tests.approved import approved
 
-HEAVY = ("common", "numpy", "polars", "torch", "matplotlib", "scipy", "pydantic", "typer", "grpc")
+HEAVY = ("numpy", "polars", "torch", "matplotlib", "scipy", "pydantic", "typer", "grpc")
 
 
 def loaded_by(program: str) -> set[str]:
-    """The packages that a new interpreter has loaded at the end of a program."""
+    """The packages that a new interpreter has loaded at the end of a program, and our modules."""
     program += "\nimport sys; names = (name.removeprefix('labelveil.') for name in sys.modules)"
-    program += "\nprint(*{name.split('.')[0] for name in names})"
+    program += "\nfound = [name.split('.') for name in names]"
+    program += "\nprint(*{name[0] for name in found}, *map('.'.join, found))"
     return set(subprocess.check_output([sys.executable, "-c", program], text=True).split())
 
 
-def test_the_import_loads_nothing() -> None:
-    assert not loaded_by("import labelveil; dir(labelveil)") & set(HEAVY)
+def of_common(loaded: set[str]) -> set[str]:
+    return {name for name in loaded if name.startswith("common.")}
+
+
+def test_the_import_loads_nothing_but_what_sees_forks() -> None:
+    loaded = loaded_by("import labelveil; dir(labelveil)")
+    assert not loaded & set(HEAVY)
+    assert of_common(loaded) == {"common.forks"}
 
 
 @pytest.mark.slow
@@ -64,6 +71,7 @@ SUBJECTS = (
 def test_every_subject_gives_its_names_when_they_are_used() -> None:
     loaded = loaded_by("import labelveil as lv\nfrom labelveil import " + ", ".join(SUBJECTS))
     assert not loaded & set(HEAVY)
+    assert of_common(loaded) == {"common.forks"}
     for subject in SUBJECTS:
         module = getattr(lv, subject)
         assert module.__all__ == sorted(set(module.__all__)), subject

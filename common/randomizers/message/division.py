@@ -86,7 +86,7 @@ def plan_several(
     epsilon: float,
     division: Division,
     *,
-    records: int,
+    records: int = 1,
     prior_share: float | Fraction | None = None,
 ) -> MessagePlan:
     """Plan a message of two labels or more, as ``plan_message`` does."""

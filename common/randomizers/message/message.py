@@ -77,7 +77,7 @@ class Message:
     """By what each channel was built, one stratum's after another's: its name, and what it says
     that it did."""
     released: Released
-    records: int
+    records: int = 1
     """Of one privacy unit, whose labels may change together."""
     strata: Strata | None = None
     """None where all events are sent in the same way."""

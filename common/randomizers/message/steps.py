@@ -84,7 +84,7 @@ class MessagePlan:
     """What is counted; nothing of labels whose codes tell it."""
     channels: tuple[Share, ...]
     """What is sent, here by a channel for each label."""
-    records: int
+    records: int = 1
     """Of one privacy unit, whose labels may change together."""
     points: int = 0
     """Knots that designs may have, for the codes of all to fit two bytes."""
@@ -297,7 +297,7 @@ def plan_alone(
     rows: int,
     epsilons: Sequence[float],
     *,
-    records: int,
+    records: int = 1,
     prior_share: float | Fraction | None = None,
 ) -> MessagePlan:
     """Send every label by a channel of its own, as if it were alone.

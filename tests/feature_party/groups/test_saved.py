@@ -263,7 +263,6 @@ def test_sums_of_another_meaning_and_impossible_ones_tell_no_score(miss: float, 
     [
         ({"groups": {"epsilon": 1}}, "belong together"),
         ({"groups": {"epsilon": 1, "lower": 3, "upper": 3}}, "must be below upper"),
-        ({"groups": {"epsilon": 1, "lower": 0, "upper": 1}}, r"set \[rounds\] shares, to \[1.0\]"),
         ({"training": {"holdout": 0}}, "keeps no events"),
         ({"release": {"parquet": True}}, "have none"),
     ],

@@ -18,6 +18,9 @@ from labelveil.feature_party.tables import collect_table
 _, used, method, generations, called = sys.argv
 table = pl.DataFrame({"x": [1.0, 2.0, 3.0, 4.0]})
 encoder = Encoder.fit(table) if used == "used" else None
+if used == "used":  # what is large is computed by all threads
+    large = pl.DataFrame({"x": range(1 << 18)}).with_columns(group=pl.col("x") % 1000)
+    large.lazy().group_by("group").agg(pl.col("x").sum()).sort("x").collect()
 
 
 def work(generations):

@@ -359,31 +359,33 @@ def fetched_certificate(answer: Fetched) -> Audit:
         return certify(Path(folder))
 
 
-BEYOND = Probes[Served]()
+NOT_CHECKABLE = Probes[Served]()
 """What nobody can see who only asks a running party, and what would show it."""
 
-beyond = partial(BEYOND.beyond, tried="Not over the wire, without labels of the auditor's own.")
+not_checkable = partial(
+    NOT_CHECKABLE.not_checkable, tried="Not over the wire, without labels of the auditor's own."
+)
 
-beyond(
+not_checkable(
     "cold starts differ",
     "Does a server that starts again draw the same noise?",
     "Every release has fresh randomness.",
     "Plant the same canaries in two epochs, or run `labelveil audit party` without --address on the"
     " software.",
 )
-beyond(
+not_checkable(
     "latency and refusals do not depend on labels",
     "Do times, sizes or errors change with a label?",
     "What the server does depends on requests and the public population alone.",
     "It takes two data sets that differ in one label: run the software, without --address.",
 )
-beyond(
+not_checkable(
     "labels that change later",
     "What happens when a label is changed after its release?",
     "A release is frozen, or charged again.",
     "Plant canaries, have labels changed, and fetch again.",
 )
-beyond(
+not_checkable(
     "logs and backups",
     "Do logs or backups hold labels or keys of noise?",
     "Nothing that leaves the machine holds them.",

@@ -32,7 +32,7 @@ from labelveil.audit.attacks.implementation import (
 )
 from labelveil.audit.attacks.laws import same_histograms, same_noise_check
 from labelveil.audit.canaries.endpoint import (
-    BEYOND,
+    NOT_CHECKABLE,
     REQUESTS,
     SERVED,
     Endpoint,
@@ -107,10 +107,10 @@ def _running(audit: Audit, connection: Connection) -> None:
     audit.fields, audit.plots = certified.fields, certified.plots
     # of behaviour some was tried, and the rest is named
     audit.checks += (check for check in certified.checks if check.name != BEHAVIOUR.name)
-    BEYOND.audit(audit, served)
+    NOT_CHECKABLE.audit(audit, served)
 
 
-RUNNING_STEPS = 2 + len(SERVED) + len(BEYOND)
+RUNNING_STEPS = 2 + len(SERVED) + len(NOT_CHECKABLE)
 
 
 def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: bool) -> None:

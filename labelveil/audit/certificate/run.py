@@ -4,8 +4,9 @@ Everything here is arithmetic on what both parties hold: no run of the labels pa
 but one, no trust in the code that made the release. That code checks much of it, too; here it is
 worked out a second time on purpose, from the bytes. What cannot be decided from there is said.
 
-A field of the manifest has the worst verdict of the checks that decide it. Those of :data:`BEYOND`
-decide nothing and say what would. So every field is proved, refuted, or named as *not checkable*.
+A field of the manifest has the worst verdict of the checks that decide it. Those of
+:data:`NOT_CHECKABLE` decide nothing and say what would. So every field is proved, refuted, or named
+as *not checkable*.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def certificate(
         audit.facts["withdrawn"] = reason
     FORM.audit(audit, evidence.data)
     CHECKS.audit(audit, evidence)
-    BEYOND.audit(audit, manifest)
+    NOT_CHECKABLE.audit(audit, manifest)
     audit.fields = fields(parse_json(evidence.data), audit.checks, DECIDED)
     FIELDS.audit(audit, audit.fields)
     audit.plots = plots(manifest)
@@ -342,12 +343,12 @@ def fields_check(judged: Sequence[Field]) -> Check:
     )
 
 
-BEYOND = Probes[Manifest]()
+NOT_CHECKABLE = Probes[Manifest]()
 """What neither the manifest nor its rows can show, and what can."""
 
-beyond = partial(BEYOND.beyond, tried="Not from a manifest and its rows.")
+not_checkable = partial(NOT_CHECKABLE.not_checkable, tried="Not from a manifest and its rows.")
 
-CODES_DRAWN = beyond(
+CODES_DRAWN = not_checkable(
     "the codes were drawn by this channel",
     "Were the labels randomized by this channel, with fresh randomness?",
     "The randomized labels were sampled with the stated weights, from fresh entropy.",
@@ -355,7 +356,7 @@ CODES_DRAWN = beyond(
     " `labelveil audit mechanism` on the randomizer and `labelveil audit party` on the software.",
     fits=lambda manifest: manifest.sums is None,
 )
-SUMS_DRAWN = beyond(
+SUMS_DRAWN = not_checkable(
     "the sums' noise was drawn as stated",
     "Was the noise on the sums drawn, by group and afresh?",
     "The noise on each sum has the stated scale, and is independent of everything.",
@@ -364,7 +365,7 @@ SUMS_DRAWN = beyond(
     fits=lambda manifest: manifest.sums is not None,
     decides=("sums.widths", "sums.noise"),
 )
-HISTOGRAM_DRAWN = beyond(
+HISTOGRAM_DRAWN = not_checkable(
     "the histogram's noise was drawn as stated",
     "Was the noise on the histogram drawn, and drawn afresh?",
     "The noise on the counts has the stated scale, and is independent of everything.",
@@ -372,13 +373,13 @@ HISTOGRAM_DRAWN = beyond(
     fits=lambda manifest: bool(noisy_histograms(manifest)),
     decides=("prior.noisy_counts", "prior.noise"),
 )
-beyond(
+not_checkable(
     "nothing else was released",
     "Do the same labels leave by another door?",
     "The same labels appear in no other release, and the budget covers all of them.",
     "Read the labels party's ledger (`label-party budget`), and ask who keeps it.",
 )
-beyond(
+not_checkable(
     "grid, bounds, ε and options were chosen without looking",
     "Were the public settings chosen without looking at labels?",
     "Bounds, grid, missing value, ε and options come from public knowledge.",
@@ -388,7 +389,7 @@ beyond(
         *("privacy.division", "privacy.requested_epsilon", "randomizer.details.options"),
     ),
 )
-beyond(
+not_checkable(
     "names and times are what they say",
     "Could a name carry something else?",
     "The release's names and version carry nothing else.",
@@ -399,13 +400,13 @@ beyond(
         *("strata.name",),
     ),
 )
-BEHAVIOUR = beyond(
+BEHAVIOUR = not_checkable(
     "errors and latency say nothing",
     "Do errors or times say anything about labels?",
     "What the server does depends on requests and the public population alone.",
     "Run `labelveil audit party`.",
 )
-beyond(
+not_checkable(
     "the prior was public beforehand",
     "Was the prior known before any label was looked at?",
     "The prior's weights come from public knowledge: they are not private, and no label was counted"
@@ -415,7 +416,7 @@ beyond(
     fits=lambda manifest: any(prior.public or prior.start for prior in manifest.priors),
     decides=("prior.noisy_counts", "prior.noise", "prior.start"),
 )
-beyond(
+not_checkable(
     "nobody has more labels than is said",
     "Does anybody have more labels than ε was computed for?",
     "No user has more labels in the release than the manifest's records of a unit.",
@@ -423,7 +424,7 @@ beyond(
     fits=lambda manifest: manifest.labels_guarantee.unit == Unit.USER,
     decides=("privacy.records_per_unit",),
 )
-beyond(
+not_checkable(
     "priors in force",
     "Did an earlier release pay for the prior that this one uses?",
     "An epoch without a prior of its own uses one that an earlier epoch paid for.",
@@ -431,7 +432,7 @@ beyond(
     fits=lambda manifest: manifest.drift is not None,
     decides=("prior.scale", "prior.guarantee", "drift.in_force"),
 )
-beyond(
+not_checkable(
     "the test for drift was made as stated",
     "Was the test for drift as private as is said?",
     "Statistic and noise of the test are those stated, and its outcome was obeyed.",
@@ -463,6 +464,7 @@ def _shown(value: Any) -> str:
 CHECKS = Probes[Evidence]([*sums.CHECKS, *manifest_checks.CHECKS, *rebuild.CHECKS, *ROWS])
 """Everything that a manifest and its rows prove by themselves, in the order in which it is done."""
 
-DECIDED = deciders([*FORM, *CHECKS, *BEYOND])
+DECIDED = deciders([*FORM, *CHECKS, *NOT_CHECKABLE])
 
-STEPS = len(FORM) + len(CHECKS) + len(BEYOND) + len(FIELDS)  # how many are named on the way at most
+STEPS = len(FORM) + len(CHECKS) + len(NOT_CHECKABLE) + len(FIELDS)
+"""How many are named on the way at most."""

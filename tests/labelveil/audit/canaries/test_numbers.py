@@ -167,7 +167,7 @@ def test_two_parties_show_the_same_aspect_by_aspect() -> None:
     assert shown.events[1] == KEYS[16:32].hex()
     assert set(shown.refusals) == set(REQUESTS)
     one = replace(shown, log=frozenset({"a"}))
-    assert {check.verdict for check in ONE_LABEL.checks((one, one))} == {PASS}
+    assert {check.verdict for check in ONE_LABEL.checks(one, one)} == {PASS}
     names = ["id set", "row order", "refusals do not depend on labels",
              "logs do not depend on labels"]  # fmt: skip
     others = [
@@ -177,14 +177,14 @@ def test_two_parties_show_the_same_aspect_by_aspect() -> None:
         replace(one, log=frozenset({"a", "b"})),
     ]
     for other, name, more in zip(others, names, ({"row order"}, set(), set(), set()), strict=True):
-        checks = {check.name: check for check in ONE_LABEL.checks((one, other))}
+        checks = {check.name: check for check in ONE_LABEL.checks(one, other)}
         assert {n for n, check in checks.items() if check.verdict is FAIL} == {name, *more}
         assert checks[name].bound == math.inf
-    found = dict(zip(names, ONE_LABEL.checks((one, others[1])), strict=True))["row order"]
+    found = dict(zip(names, ONE_LABEL.checks(one, others[1]), strict=True))["row order"]
     assert found.found == "2 differ, such as place 0; place 1."
     assert "300 and 300 of these" in found.tried
     twice = replace(one, events=(*one.events[:-1], one.events[0]))
-    assert ONE_LABEL.checks((one, twice))[0].verdict is FAIL
+    assert ONE_LABEL.checks(one, twice)[0].verdict is FAIL
 
 
 def test_lines_of_a_log_are_told_apart_by_their_kind(tmp_path: Path) -> None:
@@ -386,7 +386,7 @@ def test_an_event_pays_for_each_answer_about_it() -> None:
 
 def test_an_event_that_is_sent_twice_is_another_set_of_events() -> None:
     one, twice = Observation(("a", "b")), Observation(("a", "a", "b"))
-    found = {check.name: check.verdict for check in ONE_LABEL.checks((one, twice))}
+    found = {check.name: check.verdict for check in ONE_LABEL.checks(one, twice)}
     assert found["id set"] is found["row order"] is FAIL
 
 

@@ -21,8 +21,6 @@ from labelveil.audit.attacks.one_run import draw_secrets
 from labelveil.audit.canaries import codes, noises, party, sums_asked, worlds
 from labelveil.audit.canaries.codes import Returned
 from labelveil.audit.canaries.endpoint import Fetched, Part
-from labelveil.audit.canaries.noises import Known
-from labelveil.audit.canaries.party import Sent
 from labelveil.audit.canaries.planting import draw
 from labelveil.audit.canaries.sums_asked import make_sums_world
 from labelveil.audit.certificate.sums import parsed_question
@@ -97,7 +95,6 @@ def test_several_labels_are_configured_each(tmp_path: Path) -> None:
     assert configured(made.questioned)["domain"] == {"lower": 0.0, "upper": 10.0}  # asked of one
     effort = worlds.make_worlds(tmp_path / "more", replace_settings(effort=2))
     assert len(effort.small) == 2 * worlds.HISTOGRAMS
-    assert len(Known(effort.small, 2).queried) == 2 * worlds.QUERIED
 
 
 def test_a_labels_party_is_run_by_its_commands(
@@ -184,21 +181,21 @@ def test_two_starts_draw_noise_of_their_own() -> None:
         bytes(channel.sample(secrets, rng.integers(0, 2**63, 400).astype(np.uint64) * 2).tolist())
         for _ in range(2)
     )
-    sent = Sent(secrets, fetched(first), fetched(second))
-    found = party.cold_start_check(sent)
+    sent = secrets, fetched(first), fetched(second)
+    found = party.cold_start_check(*sent)
     assert (found.verdict, found.bound, found.found) == (PASS, 0.0, "The two outputs differ.")
-    same = party.cold_start_check(Sent(secrets, fetched(first), fetched(first)))
+    same = party.cold_start_check(secrets, fetched(first), fetched(first))
     assert (same.verdict, same.bound) == (FAIL, math.inf)
     assert same.found.startswith("Both drew the noise of rows:")
-    assert party.stretches_check(Sent(secrets, fetched(first), fetched(first))).verdict is FAIL
-    assert party.stretches_check(sent).verdict is PASS
-    told = party.one_run_check(sent)
+    assert party.stretches_check(secrets, fetched(first), fetched(first)).verdict is FAIL
+    assert party.stretches_check(*sent).verdict is PASS
+    told = party.one_run_check(*sent)
     assert (told.verdict, told.claimed) == (PASS, pytest.approx(1.0, abs=1e-6))
     right = int((np.frombuffer(first, np.uint8) == secrets).sum())
     assert f"400 labels were secret bits; {right} of 400 guesses" in told.tried
-    raw = party.one_run_check(Sent(secrets, fetched(bytes(secrets.tolist())), fetched(second)))
+    raw = party.one_run_check(secrets, fetched(bytes(secrets.tolist())), fetched(second))
     assert raw.verdict is FAIL
-    assert party.order_check(Sent(np.sort(secrets), sent.first, sent.second)).verdict is FAIL
+    assert party.order_check(np.sort(secrets), *sent[1:]).verdict is FAIL
 
 
 class World:
@@ -241,7 +238,7 @@ def test_a_release_is_charged_once_and_a_second_refused(
     spent: list[Fraction], refusal: str | None, verdict: Verdict
 ) -> None:
     world: Any = World(spent, refusal)
-    found = party.budget_check((world, fetched(CODES)))
+    found = party.budget_check(world, fetched(CODES))
     assert (found.verdict, found.claimed) == (verdict, 1.0)
     assert world.asked == [("--epoch", "2")]
     assert found.found.startswith(f"Charged {float(spent[0]):g}, {float(spent[1]):g} after")
@@ -256,7 +253,7 @@ def test_a_manifest_claims_no_more_than_was_charged(more: int, verdict: Verdict)
     data["privacy"]["total"]["epsilon"] = str(1 + Fraction(more, 1 << 50))
     sent = fetched(CODES, Manifest.model_validate(data))
     world: Any = World([ONE, ONE], "no budget")
-    assert party.budget_check((world, sent)).verdict is verdict
+    assert party.budget_check(world, sent).verdict is verdict
 
 
 @pytest.mark.parametrize(
@@ -274,7 +271,7 @@ def test_a_label_that_changes_is_frozen(
 
     monkeypatch.setattr(party, "connected", connected)
     world: Any = World([ONE], refusal)
-    found = party.frozen_check((world, answer))
+    found = party.frozen_check(world, answer)
     assert found.verdict is (PASS if same else FAIL)
     assert world.asked == ["exchanged", ()]
     how = "the same" if same else "others"
@@ -298,10 +295,10 @@ def test_canaries_cost_as_many_starts_as_there_are(monkeypatch: pytest.MonkeyPat
     assert party.canary_cost(CanarySettings(rows=10_000, effort=3)) - usual == pytest.approx(80)
 
 
-def known_noise(scale: int, worlds_: int, seed: int) -> Any:
+def known_noise(scale: int, parties: int, seed: int) -> list[Any]:
     """Parties whose histograms have noise that is drawn here, about known secrets."""
     made, (manifest, _, _) = [], make_release(200)
-    for at in range(worlds_):
+    for at in range(parties):
         secrets = np.arange(200) % 2
         counts = np.array([100, 0, 0, 0, 100])
         entropy = seeded_entropy(seed + at).source("noise")
@@ -311,20 +308,20 @@ def known_noise(scale: int, worlds_: int, seed: int) -> Any:
         made.append(SimpleNamespace(
             secrets=secrets, manifest=manifest.model_copy(update={"priors": [prior]})
         ))  # fmt: skip
-    return Known(made)
+    return made
 
 
 def test_noise_of_histograms_is_what_labels_leave() -> None:
-    right = noises.histograms_check(known_noise(16, 30, 100))
+    right = noises.histograms_check(known_noise(16, 30, 100), 1)
     assert right.verdict is PASS
     assert right.tried.startswith("30 data sets of 200 known labels were released.")
     assert "in histograms of 5 cells of scale 16" in right.found
-    assert noises.histograms_check(known_noise(5, 30, 100)).verdict is FAIL
+    assert noises.histograms_check(known_noise(5, 30, 100), 1).verdict is FAIL
     none = known_noise(16, 1, 0)
-    manifest = none.worlds[0].manifest
+    manifest = none[0].manifest
     decoded = manifest.prior.model_copy(update={"noise": "randomized-response"})
-    none.worlds[0].manifest = manifest.model_copy(update={"priors": [decoded]})
-    found = noises.histograms_check(none)
+    none[0].manifest = manifest.model_copy(update={"priors": [decoded]})
+    found = noises.histograms_check(none, 1)
     assert (found.verdict, found.found) == (
         UNKNOWN, "Histograms are decoded from the codes: they have no noise of their own.",
     )  # fmt: skip
@@ -370,22 +367,30 @@ class Queried:
 
 
 def test_noise_of_leaders_and_tables_is_taken_off_true_counts() -> None:
-    def known(scale: float, stated: float | None = None) -> Any:
-        return Known([Queried(scale, seed, stated) for seed in range(worlds.QUERIED)])  # type: ignore[misc]
+    def known(scale: float, stated: float | None = None, effort: int = 1) -> tuple[Any, int]:
+        """As many parties as are asked, and one more."""
+        asked = range(worlds.QUERIED * effort + 1)
+        return [Queried(scale, seed, stated) for seed in asked], effort
 
-    right = noises.leaders_check(known(20.0))
+    right = noises.leaders_check(*known(20.0))
     assert right.verdict is PASS
+    assert right.tried.startswith(f"{worlds.QUERIED} times `top-k` named all 40 categories")
     assert right.found.endswith("Stated scales spend 0.1 of ε = 0.1.")
+    more = noises.leaders_check(*known(20.0, effort=2))
+    assert more.tried.startswith(f"{2 * worlds.QUERIED} times")
     world: Any = Queried(20.0, 0)
-    noises.leaders_check(Known([world]))
+    noises.leaders_check([world], 1)
     assert world.asked == [("top-k", "--by=category", "--categories=categories.txt", "--k=40")]
-    assert noises.leaders_check(known(19.0)).verdict is FAIL  # pays for less than it spends
-    assert noises.leaders_check(known(5.0, 20.0)).verdict is FAIL
-    right = noises.tables_check(known(60.0))
+    assert noises.leaders_check(*known(19.0)).verdict is FAIL  # pays for less than it spends
+    assert noises.leaders_check(*known(5.0, 20.0)).verdict is FAIL
+    right = noises.tables_check(*known(60.0))
     assert right.verdict is PASS
+    assert right.tried.startswith(f"{worlds.QUERIED} synthetic tables")
     assert right.found.endswith("Stated scales spend 0.1 of ε = 0.1.")  # three tables of 2/60
-    assert noises.tables_check(known(59.0)).verdict is FAIL
-    assert noises.tables_check(known(15.0, 60.0)).verdict is FAIL
+    more = noises.tables_check(*known(60.0, effort=2))
+    assert more.tried.startswith(f"{2 * worlds.QUERIED} synthetic tables")
+    assert noises.tables_check(*known(59.0)).verdict is FAIL
+    assert noises.tables_check(*known(15.0, 60.0)).verdict is FAIL
 
 
 EPSILON = make_release(12_000)[0].labels_guarantee.epsilon

@@ -27,17 +27,13 @@ from labelveil.audit.certificate.manifest_checks import (
     weights_check,
 )
 from labelveil.audit.certificate.rebuild import _details_distance, _distance, rebuilt_check
-from labelveil.audit.certificate.run import (
-    CHECKS,
-    FIELDS,
-    FORM,
-    NOT_CHECKABLE,
+from labelveil.audit.certificate.row_checks import (
     content_check,
-    fields,
     order_check,
     outputs_check,
     population_check,
 )
+from labelveil.audit.certificate.run import CHECKS, FIELDS, FORM, NOT_CHECKABLE, fields
 from labelveil.audit.verdict import Check, Verdict
 from labelveil.common.exact.channel import FiniteChannel
 from labelveil.common.release.folder import POPULATION_FILE

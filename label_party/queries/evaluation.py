@@ -57,7 +57,7 @@ _NAME_LENGTH = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Session:
+class EvaluationSession:
     """What answers are made of: the key of their noise, and (rows, m) labels in release order."""
 
     key: bytes
@@ -102,7 +102,7 @@ class Evaluation(Sole):
         )
         self._config, self._store = config, store
         self.data_set = config.data.data_set
-        self._session: Session | None = None
+        self._session: EvaluationSession | None = None
         self._known = Current(store.ledger_path, self._read)
 
     def price(self) -> Guarantee | None:
@@ -245,16 +245,18 @@ class Evaluation(Sole):
             config, EVALUATION, self.mechanism.guarantee, request, answers=self.mechanism.most
         )
 
-    def _open(self, release: StoredRelease, order: Order, charge: Charge | None) -> Session:
+    def _open(
+        self, release: StoredRelease, order: Order, charge: Charge | None
+    ) -> EvaluationSession:
         """Pay for all answers, or read the session that did."""
         if charge is not None:
-            return Session.from_bytes(read_outcome(self._store, charge))
+            return EvaluationSession.from_bytes(read_outcome(self._store, charge))
         from labelveil.label_party.events.open import open_events  # reading is no part of a server
 
         with open_events(self._config, quiet=True) as events:
-            session = Session(os.urandom(_KEY_BYTES), self._labels(release, events))
+            session = EvaluationSession(os.urandom(_KEY_BYTES), self._labels(release, events))
             bought = pay_once(self._store, order, session.to_bytes, events)
-            return Session.from_bytes(bought.data)
+            return EvaluationSession.from_bytes(bought.data)
 
     def _labels(self, release: StoredRelease, events: Events) -> Floats:
         """(rows, m) true labels in release order, as they are now."""

@@ -158,7 +158,7 @@ class Withdrawal:
 
 
 @dataclass(frozen=True)
-class Sold:
+class CommittedRelease:
     """Which bytes the charge of a release bought, and where they lie."""
 
     id: int

@@ -87,7 +87,7 @@ class Refusal:
     text: str
 
 
-class Wrong(NamedTuple):
+class WrongRequest(NamedTuple):
     """What is wrong about a request that must be refused, and with which status of the contract."""
 
     status: str
@@ -96,14 +96,16 @@ class Wrong(NamedTuple):
 
 
 REQUESTS = {
-    "another data set": Wrong("PERMISSION_DENIED", {"data_set": "another-data-set", "epoch": ""}),
-    "no data set": Wrong("INVALID_ARGUMENT", {"data_set": "", "epoch": ""}),
-    "an epoch that does not exist": Wrong("NOT_FOUND", {"epoch": "no-such-epoch"}),
-    "another release's digest": Wrong(
+    "another data set": WrongRequest(
+        "PERMISSION_DENIED", {"data_set": "another-data-set", "epoch": ""}
+    ),
+    "no data set": WrongRequest("INVALID_ARGUMENT", {"data_set": "", "epoch": ""}),
+    "an epoch that does not exist": WrongRequest("NOT_FOUND", {"epoch": "no-such-epoch"}),
+    "another release's digest": WrongRequest(
         "FAILED_PRECONDITION", fetched={"manifest_sha256": bytes(32)}
     ),
-    "a short digest": Wrong("INVALID_ARGUMENT", fetched={"manifest_sha256": bytes(5)}),
-    "a row beyond the last": Wrong("OUT_OF_RANGE", fetched={"start_row": 1 << 50}),
+    "a short digest": WrongRequest("INVALID_ARGUMENT", fetched={"manifest_sha256": bytes(5)}),
+    "a row beyond the last": WrongRequest("OUT_OF_RANGE", fetched={"start_row": 1 << 50}),
 }
 """Requests that must be refused."""
 
@@ -130,7 +132,7 @@ class Endpoint:
                 f" --server-name and --data-set{through_proxy(not_none(self._connection.address))}"
             ) from error
 
-    def refuse(self, wrong: Wrong) -> Refusal:
+    def refuse(self, wrong: WrongRequest) -> Refusal:
         """Make a request that must be refused, and say how it ended."""
         try:
             answer = self.describe(**wrong.described)
@@ -342,7 +344,7 @@ def unknown_clients_check(served: Served) -> Check:
         for name, (certificate, key) in clients.items():
             own = {"certificate": certificate, "private_key": key}
             with connected(connection.model_copy(update=own), timeout=10.0) as endpoint:
-                refusals[name] = endpoint.refuse(Wrong("UNAUTHENTICATED"))
+                refusals[name] = endpoint.refuse(WrongRequest("UNAUTHENTICATED"))
     admitted = sum(refusal == Refusal("OK", "") for refusal in refusals.values())
     return Check(
         verdict=verdict_of(not admitted),

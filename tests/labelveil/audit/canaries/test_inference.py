@@ -16,8 +16,8 @@ from labelveil.audit.attacks.one_run import score
 from labelveil.audit.canaries import model
 from labelveil.audit.canaries.inference import (
     MESSAGE,
+    EventMessage,
     LabelsCounted,
-    Message,
     audit_inference,
     counted_labels,
     leakage,
@@ -85,7 +85,8 @@ def verdicts(codebook: Codebook, prior: np.ndarray, epsilon: float) -> list[Verd
     """Of the checks of a message, where one histogram counts all labels."""
     everything = Group(tuple(range(len(codebook.names))), codebook.cells)
     return [
-        one.verdict for one in MESSAGE.checks(Message(codebook, [(everything, prior)], epsilon))
+        one.verdict
+        for one in MESSAGE.checks(EventMessage(codebook, [(everything, prior)], epsilon))
     ]
 
 

@@ -21,7 +21,7 @@ from labelveil.audit.canaries.sessions import (
     ANSWERS,
     EPSILON,
     SESSIONS,
-    Session,
+    SessionAnswers,
     paid_check,
     same_check,
 )
@@ -93,7 +93,7 @@ def answered(change: Callable[[np.ndarray], np.ndarray] = lambda noise: noise) -
     noise = np.array([int(laplace(Fraction(s), 1)[0]) for s in scales.tolist()])
     true = np.array([gain.differences(q, 10.0 * secrets).sum() for q in questions])
     values = (true + change(noise)) / (RESOLUTION * secrets.size) * gain.bound
-    return SESSIONS.checks(Session(manifest, 10.0 * secrets, questions, values.tolist()))[2:]
+    return SESSIONS.checks(SessionAnswers(manifest, 10.0 * secrets, questions, values.tolist()))[2:]
 
 
 def again(noise: np.ndarray) -> np.ndarray:
@@ -138,8 +138,8 @@ def test_answers_that_were_not_sold_and_other_answers_are_seen() -> None:
     given: list[float | Refusal] = [float(at) for at in range(ANSWERS)]
     refused: list[float | Refusal] = [Refusal("FAILED_PRECONDITION", "no")]
 
-    def asked(answers: list[float | Refusal], *more: Any) -> Session:
-        return Session(cast(Any, None), np.zeros(1), [], answers, *more)
+    def asked(answers: list[float | Refusal], *more: Any) -> SessionAnswers:
+        return SessionAnswers(cast(Any, None), np.zeros(1), [], answers, *more)
 
     assert paid_check(asked(given + refused)).verdict is Verdict.PASS
     assert paid_check(asked([*given, given[0], *refused])).verdict is Verdict.FAIL
@@ -264,5 +264,5 @@ def test_a_server_that_answers_no_question_ends_in_verdicts() -> None:
     message = SimpleNamespace(marginal=lambda name: (np.array([0.0, 10]), np.array([0.5, 0.5])))
     manifest: Any = SimpleNamespace(names=["label"], message=message)
     refused = [Refusal("UNAVAILABLE", "no")]
-    session = Session(manifest, np.zeros(10), [np.zeros(10)], refused, refused, refused)
+    session = SessionAnswers(manifest, np.zeros(10), [np.zeros(10)], refused, refused, refused)
     assert {check.verdict for check in SESSIONS.checks(session)} == {Verdict.FAIL}

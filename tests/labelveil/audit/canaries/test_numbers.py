@@ -22,7 +22,7 @@ from labelveil.audit.canaries.endpoint import REQUESTS, Fetched, Part, Refusal, 
 from labelveil.audit.canaries.party import ONE_LABEL, Observation, log_kinds, shown_by
 from labelveil.audit.canaries.sessions import (
     ANSWERS,
-    Session,
+    SessionAnswers,
     ask_for_more,
     noise_check,
     paid_check,
@@ -209,9 +209,11 @@ def test_lines_of_a_log_are_told_apart_by_their_kind(tmp_path: Path) -> None:
 SOLD = Refusal("FAILED_PRECONDITION", "sold out")
 
 
-def session(answers: list[Any], further: list[Any], again: list[Any], **more: Any) -> Session:
+def session(
+    answers: list[Any], further: list[Any], again: list[Any], **more: Any
+) -> SessionAnswers:
     manifest: Any = MANIFEST
-    return Session(
+    return SessionAnswers(
         manifest, np.zeros(4), [np.zeros(4)] * len(answers), answers, further, again, **more
     )
 
@@ -241,7 +243,7 @@ def test_the_same_question_has_one_answer() -> None:
     assert same_check(session([SOLD], [], [SOLD])).verdict is FAIL
 
 
-def with_noise(noise: Any, scales: Any, whole: bool = True) -> Session:
+def with_noise(noise: Any, scales: Any, whole: bool = True) -> SessionAnswers:
     found = session([], [], [])
     found.__dict__["noise"] = np.asarray(noise), np.asarray(scales, dtype=float), whole
     return found
@@ -254,7 +256,7 @@ def test_noise_is_what_is_left_of_answers(fraction: float) -> None:
     labels, question = np.array([0.0, 4.0, 1.0]), np.array([1.5, 2.5, 0.5])
     true = int(gain.differences(question, labels).sum())
     answers = [(true + n + fraction) * gain.bound / RESOLUTION / 3 for n in (7, -2)]
-    found = Session(MANIFEST, labels, [question] * 3, [answers[0], SOLD, answers[1]]).noise
+    found = SessionAnswers(MANIFEST, labels, [question] * 3, [answers[0], SOLD, answers[1]]).noise
     assert found[0].tolist() == [7, -2]
     assert found[1].tolist() == [gain.span(question[:1]) * 100 / 2] * 2
     assert found[2] is (fraction == 0)

@@ -22,7 +22,7 @@ from labelveil.audit.canaries.endpoint import (
     Part,
     Refusal,
     Served,
-    Wrong,
+    WrongRequest,
     fetched_certificate,
     refusals_check,
     resume_check,
@@ -86,7 +86,7 @@ class Double:
         )
         return Fetched(data, hashlib.sha256(data).digest(), parts)
 
-    def refuse(self, wrong: Wrong) -> Refusal:
+    def refuse(self, wrong: WrongRequest) -> Refusal:
         return next(self.refusals[name] for name, other in REQUESTS.items() if other is wrong)
 
 

@@ -298,11 +298,10 @@ def audit_inference(files: RunFiles, progress: Progress = silent) -> Audit:
     run = read_run(files, *books.starts[stratum : stratum + 2])
     canaries = None if run is None else choose_canaries(run, codebook)
     total = audit.claimed if audit.claimed is not None else epsilon
-    curves = dict[str, Any](ceiling=guess_probability(total))
-    attacked = Attacked(files, run, canaries, total, epsilon, curves)
+    attacked = Attacked(files, run, canaries, total, epsilon)
     MODEL.audit(audit, attacked)
     if attacked.possible:
-        audit.plots["attack"] = curves
+        audit.plots["attack"] = attacked.curves
     return audit
 
 

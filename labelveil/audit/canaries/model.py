@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -241,11 +242,28 @@ class Attacked:
     canaries: SecretBits | None
     claimed: float  # of the whole release
     epsilon: float  # of an event's labels
-    curves: dict[str, Any]  # for the report, put in by the checks
 
     @property
     def possible(self) -> bool:
-        return self.canaries is not None
+        return self.run is not None and self.canaries is not None
+
+    @cached_property
+    def model(self) -> Attack:
+        """By what the model predicts; only where it is possible, as the next."""
+        run = not_none(self.run)
+        return attack_predictions(run.predictions, run.features, not_none(self.canaries))
+
+    @cached_property
+    def control(self) -> Attack:
+        """By what a model that memorises would predict."""
+        run, canaries = not_none(self.run), not_none(self.canaries)
+        return attack_control(run.codes, run.features, canaries, self.epsilon)
+
+    @property
+    def curves(self) -> dict[str, Any]:
+        """Both, for the report, and the share of right guesses that the claim allows."""
+        ceiling = guess_probability(self.claimed)
+        return {"ceiling": ceiling, "model": self.model.curve, "control": self.control.curve}
 
 
 MODEL = Probes[Attacked]()
@@ -253,11 +271,9 @@ MODEL = Probes[Attacked]()
 
 @MODEL.add("label inference from the model", "Does the trained model remember labels?")
 def model_check(attacked: Attacked) -> Check:
-    run, canaries, claimed = attacked.run, attacked.canaries, attacked.claimed
-    if run is None or canaries is None:
+    if not attacked.possible:
         return _nothing_to_attack(attacked)
-    attack = attack_predictions(run.predictions, run.features, canaries)
-    attacked.curves["model"] = attack.curve
+    attack, claimed, canaries = attacked.model, attacked.claimed, not_none(attacked.canaries)
     result, origin = attack.result, "planted" if canaries.planted else "found"
     return result.check(
         claim=f"From the model a canary's secret bit is guessed with probability at most"
@@ -277,11 +293,7 @@ def model_check(attacked: Attacked) -> Check:
     fits=lambda attacked: attacked.possible,
 )
 def control_check(attacked: Attacked) -> Check:
-    run, canaries = not_none(attacked.run), not_none(attacked.canaries)
-    epsilon = attacked.epsilon
-    attack = attack_control(run.codes, run.features, canaries, epsilon)
-    attacked.curves["control"] = attack.curve
-    result = attack.result
+    epsilon, result = attacked.epsilon, attacked.control.result
     reach = expected_one_run_bound(epsilon, max(result.guesses, 1), SHOWN)
     strong = result.shown >= POWER * reach
     return Check(

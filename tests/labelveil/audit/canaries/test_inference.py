@@ -217,11 +217,12 @@ def test_a_smooth_model_is_silent_and_the_control_is_not(run: Made) -> None:
     predicted = {"prediction": columns @ weights}
     trained = np.ones(EVENTS, dtype=np.bool_)
     of_run = Run(run.codes, run.labels[:, None], predicted, trained, run.features, None)
-    attacked = Attacked(cast(RunFiles, None), of_run, run.canaries, 1.0, 1.0, {})
-    for check, name, attack in ((model_check, "model", ridge), (control_check, "control", control)):
+    attacked = Attacked(cast(RunFiles, None), of_run, run.canaries, 1.0, 1.0)
+    for check, attack in ((model_check, ridge), (control_check, control)):
         assert check(attacked).details["correct"] == attack.result.correct
-        assert attacked.curves.pop(name) == attack.curve
-        assert not attacked.curves
+    assert (attacked.curves["model"], attacked.curves["control"]) == (ridge.curve, control.curve)
+    assert ridge.curve != control.curve
+    assert attacked.curves["ceiling"] == pytest.approx(1 / (1 + math.exp(-1)))
     # codes that tell nothing: even a model that has them by heart is silent
     weak = control_check(
         replace(attacked, run=replace(of_run, codes=np.roll(run.codes, 1), features=None))

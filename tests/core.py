@@ -144,7 +144,6 @@ OPTIONS = {
     "tracing": ("label_party.monitoring.tracing",),
     "probes, metrics and status": (
         "label_party.commands.status",
-        "label_party.monitoring.budget_metrics",
         "label_party.monitoring.status",
         "label_party.server.http_probes",
         "label_party.store.account",

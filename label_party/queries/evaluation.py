@@ -8,7 +8,7 @@ gives the same answer, and the same question has the same answer forever. Nobody
 answer, or a refusal, that labels changed later. What a question costs, and why, says
 :mod:`labelveil.common.mechanisms.paired_gain`.
 
-``outcome.bin`` of a session (:mod:`labelveil.label_party.store.pay_once`) holds its key and its
+``outcome.bin`` of a session (:mod:`labelveil.label_party.store.purchase`) holds its key and its
 labels: it stays on this disk, readable by its owner, and backups leave it out. Without it a session
 is closed: what was answered can be asked again, and nothing else. A ledger that is an older copy is
 seen by ``answered.log`` beside the session, which names every question whose answer was shown: one
@@ -38,8 +38,7 @@ from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.store.disk import StoreError
 from labelveil.label_party.store.entries import EVALUATION, Answer, Charge
 from labelveil.label_party.store.ledger import LedgerError
-from labelveil.label_party.store.pay_once import pay_once, read_outcome
-from labelveil.label_party.store.purchase import Order, check_terms
+from labelveil.label_party.store.purchase import Order, check_terms, pay_once, read_outcome
 from labelveil.label_party.store.reading import Current
 from labelveil.label_party.store.release_store import (
     ANSWERED_FILE,

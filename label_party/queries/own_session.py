@@ -27,8 +27,7 @@ from labelveil.label_party.events.open import open_events
 from labelveil.label_party.queries.evaluation import shown_questions
 from labelveil.label_party.store.disk import StoreError
 from labelveil.label_party.store.entries import Charge
-from labelveil.label_party.store.pay_once import pay_once
-from labelveil.label_party.store.purchase import Order
+from labelveil.label_party.store.purchase import Order, pay_once
 from labelveil.label_party.store.release_store import ANSWERED_FILE, Store
 
 _PURPOSE = "session"

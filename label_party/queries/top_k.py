@@ -5,7 +5,7 @@ or user moves the counts is the reader's promise (:mod:`labelveil.label_party.ev
 1 each.
 
 The release is a small JSON document, paid for and kept as
-:mod:`labelveil.label_party.store.pay_once` says: asking again shows the same bytes and spends
+:mod:`labelveil.label_party.store.purchase` says: asking again shows the same bytes and spends
 nothing.
 """
 
@@ -35,8 +35,7 @@ from labelveil.label_party.events.columns import NONE, Column, list_digest, read
 from labelveil.label_party.events.intention import Confirm, Intention, Spread, go_on
 from labelveil.label_party.events.open import open_events
 from labelveil.label_party.events.steps import Events
-from labelveil.label_party.store.pay_once import Outcome, find_outcome, pay_once
-from labelveil.label_party.store.purchase import Order
+from labelveil.label_party.store.purchase import Order, Outcome, find_outcome, pay_once
 from labelveil.label_party.store.release_store import Store
 
 FORMAT = "labelveil-top-k/1"

@@ -331,7 +331,9 @@ def complete(
     buckets = work.bucket_count(sources.rows)
     labels, listed, odd = _exchange(sources, buckets, work, progress)
     types = {**(listed.types if listed else {}), **labels.types}
-    del types[PLACE]
+    del types[PLACE]  # where an operator finds a row is told by what is odd about it
+    # a bucket's events are in the release's order already, by key. A submitted population has an
+    # order of its own: they go to ranges of its rows, each of which is then sorted by itself
     ends, sent = [(0, 0)], types
     if sources.submitted is not None:
         ends = work.ranges(sources.submitted.rows)

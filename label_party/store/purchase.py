@@ -234,11 +234,13 @@ def pay(
             reserved = _reserve(ledger, store.covered, order, events)
             with undoing(store, ledger, reserved.id):
                 digest, rows = write(ledger)
+                # beside the bytes before the commit: an older ledger that is put back learns from
+                # it what they cost, and of bytes without a charge nobody could say that
                 bought = replace(reserved, digest=digest, rows=rows)
                 path = store.folder(*bought.name) / CHARGE_FILE
                 with translating_errors(path):
                     write_durably(path, bought.to_bytes())
-                _note(bought)
+                _note(bought)  # first: a commit may count although it is not known to have ended
                 ledger.commit(reserved.id, digest, rows)
             note_ledger(store)
             charge = sold(ledger, order)

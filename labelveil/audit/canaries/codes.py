@@ -253,6 +253,7 @@ def epochs_check(returned: Returned) -> Check:
         )
         variance = float(spread @ others**2)
         threshold = float(bernstein_threshold(variance, 0.25, level))
+        # what the sum comes to if every event has the same noise again
         whole = words.size * math.sqrt(float((words**2).mean() * (others**2).mean()))
         share = least_share(threshold, variance, whole)
         size = abs(float(words @ others))

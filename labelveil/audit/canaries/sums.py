@@ -178,6 +178,7 @@ def sums_check(summed: Summed) -> Check:
 )
 def kinds_check(summed: Summed) -> Check:
     """What is wrong with every label of a kind moves all sums of it to one side."""
+    # of large groups alone, too: what is wrong with each event moves their sums farthest
     tails = {
         (kind, int(size)): laws.shift_probability(summed.noise[part], summed.scales[part])
         for kind in np.unique(summed.kinds[summed.kinds >= 0]).tolist()

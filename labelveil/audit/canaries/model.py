@@ -26,7 +26,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from labelveil.audit.attacks.one_run import OneRun, learn_guesser, score, uniform
+from labelveil.audit.attacks.one_run import OneRun, bound_guesses, learn_guesser, uniform
 from labelveil.audit.power import expected_one_run_bound, guess_probability
 from labelveil.audit.settings import RunFiles
 from labelveil.audit.verdict import GATE, SHOWN, Check, Power, Probes, Verdict, verdict_of
@@ -128,7 +128,7 @@ def attack_predictions(
     upwards = np.corrcoef(pilot, secrets[:start])[0, 1] >= 0 if np.ptp(pilot) > 0 else True
     right = ((rest > middle) == upwards) == secrets[start:]
     order = np.argsort(-np.abs(rest - middle), kind="stable")
-    return Attack(score(guessers[name](rest), secrets[start:]), name, _curve(right[order]))
+    return Attack(bound_guesses(guessers[name](rest), secrets[start:]), name, _curve(right[order]))
 
 
 def attack_control(
@@ -154,7 +154,7 @@ def attack_control(
     )
     order = np.argsort(-np.abs(revealed), kind="stable")
     right = (revealed > 0) == canaries.secrets
-    measured = score(guesses.astype(np.int64), canaries.secrets)
+    measured = bound_guesses(guesses.astype(np.int64), canaries.secrets)
     return Attack(measured, "remembered output", _curve(right[order]))
 
 

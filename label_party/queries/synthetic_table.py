@@ -160,7 +160,7 @@ def synthesize(
                     Spread.from_codes(name, events.codes(name), len(values) - 1)
                     for name, values in lists.items()
                 ),
-                too_few=lambda: _too_few(mechanism, events.rows),
+                too_few=_too_few(mechanism, events.rows),
             )
         )
 

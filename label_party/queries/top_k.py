@@ -92,7 +92,7 @@ def run_top_k(
                 (order,),
                 events,
                 spreads=(spread,),
-                too_few=lambda: _too_few(leaders, events.rows, len(categories)),
+                too_few=_too_few(leaders, events.rows, len(categories)),
             )
         )
         return pay_once(

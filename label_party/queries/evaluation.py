@@ -150,8 +150,8 @@ class Evaluation(Sole):
         if len(names) > 1:  # the same predictions of another label are another question
             kind += f" {label}"
         question = question_name(release.digest, kind.encode(), predictions)
-        asked = ~np.isnan(predictions)
-        gain, points = self.gain(release, label), predictions[asked]
+        predicted = ~np.isnan(predictions)
+        gain, points = self.gain(release, label), predictions[predicted]
         noise = self.mechanism.unsure(gain, gain.span(points), points.size)
         order = self._order(release)
         with self._turn:
@@ -173,7 +173,11 @@ class Evaluation(Sole):
                 self._session = self._open(release, order, state.charge)
             truth = self._session.labels[:, names.index(label)]
             value = self.mechanism.draw(
-                gain, points, truth[asked], question=question, entropy=Entropy(self._session.key)
+                gain,
+                points,
+                truth[predicted],
+                question=question,
+                entropy=Entropy(self._session.key),
             )
             return self._shown(order, self._count(order, question, value, noise))
 

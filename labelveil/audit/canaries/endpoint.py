@@ -289,9 +289,9 @@ def sizes_check(served: Served) -> Check:
     """Sizes are a function of the number of rows and of what was asked for: computed here."""
     endpoint, whole = served.endpoint, served.whole
     rows, content = whole.stated.rows, whole.stated.content
-    asked = [0, 4096, *draw_secrets(2, 100_000).tolist()]
+    chunks = [0, 4096, *draw_secrets(2, 100_000).tolist()]
     wrong = []
-    for chunk in asked:
+    for chunk in chunks:
         step = max((chunk or CHUNK_BYTES) // (content.key_bytes + content.code_bytes), 1)
         cuts = [min(step, rows - start) for start in range(0, rows, step)]
         sizes = [(content.key_bytes * n, content.code_bytes * n) for n in cuts]
@@ -301,7 +301,7 @@ def sizes_check(served: Served) -> Check:
             wrong.append(chunk)
     return Check(
         verdict=verdict_of(not wrong),
-        tried=f"The release was fetched in messages of at most {', '.join(map(str, asked))} bytes"
+        tried=f"The release was fetched in messages of at most {', '.join(map(str, chunks))} bytes"
         " (0: as many as it likes), and the size of each compared with the one computed.",
         found=f"Others came for {wrong}." if wrong else "All are as computed.",
     )

@@ -181,6 +181,7 @@ BY_DEFAULT = frozenset(
 
 ROOTS = (
     "label_party.commands",
+    "label_party.config.data",
     "label_party.config.sections",
     "label_party.events.intention",
     "label_party.events.open",

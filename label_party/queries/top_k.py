@@ -29,8 +29,9 @@ from labelveil.common.guarantees import Unit
 from labelveil.common.mechanisms.selection.leaders import Leaders, StableLeaders
 from labelveil.common.mechanisms.selection.stable_top_k import STABLE_SHARE
 from labelveil.common.version import software
+from labelveil.label_party.config.data import DataSection
 from labelveil.label_party.config.privacy import PrivacySection
-from labelveil.label_party.config.sections import DataSection, LabelPartyConfig
+from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events.columns import NONE, Column, list_digest, read_category_list
 from labelveil.label_party.events.intention import Confirm, Intention, Spread, go_on
 from labelveil.label_party.events.open import open_events

@@ -50,7 +50,8 @@ from labelveil.common.errors import ReleaseError
 from labelveil.common.files import write_durably
 from labelveil.common.formats import TERMS
 from labelveil.common.guarantees import Guarantee
-from labelveil.label_party.config.sections import SUBMITTED, LabelPartyConfig
+from labelveil.label_party.config.data import SUBMITTED
+from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.store.coverage import Coverable, cover
 from labelveil.label_party.store.coverage import check as check_coverage
 from labelveil.label_party.store.disk import translating_errors

@@ -33,10 +33,9 @@ from labelveil.common.release.question import Asked, read_question
 from labelveil.common.release.sections import ContentSection, SumsSection
 from labelveil.common.release.size import check_message
 from labelveil.label_party.config.sections import LabelPartyConfig
-from labelveil.label_party.events.steps import Events
+from labelveil.label_party.events.steps import Events, Progress
 from labelveil.label_party.release.message import (
-    Progress,
-    checked,
+    accepted,
     manifest_of,
     stated_labels,
 )
@@ -117,7 +116,7 @@ def build_sums(
         "drift": None,
         "sums": SumsSection.from_sums(noisy, digest),
     }
-    return checked(manifest_of(config, events, keys.hexdigest(), content, spent, stated), config)
+    return accepted(manifest_of(config, events, keys.hexdigest(), content, spent, stated), config)
 
 
 def _write(data: bytes, rows: int, writer: ReleaseWriter) -> ContentSection:

@@ -28,7 +28,7 @@ from labelveil.common.release.manifest import Manifest
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events.epoch import rows_of_values, values_of
 from labelveil.label_party.release import plan as planning
-from labelveil.label_party.release.message import checked, stated_labels
+from labelveil.label_party.release.message import accepted, stated_labels
 from labelveil.label_party.release.plan import make_plan, planned_rows, too_few_events
 from labelveil.label_party.release.prior_in_force import PaidSession
 from labelveil.label_party.release.prior_in_force import test_epsilon as epsilon_of_test
@@ -305,13 +305,13 @@ def test_what_would_spend_more_than_asked_is_not_released(party: Party) -> None:
     stated = manifest.privacy
     assert (stated.requested_epsilon, stated.records_per_unit, stated.division) == (0.5, 1, "auto")
     assert stated.total["epsilon"] == "1/2"
-    built = checked(manifest, party.config(privacy__epsilon=0.5))
+    built = accepted(manifest, party.config(privacy__epsilon=0.5))
     assert built.to_bytes() == path.read_bytes()
     with pytest.raises(PrivacyError, match=r"would spend ε = 0\.5 .*, more than ε = 0\.25"):
-        checked(manifest, party.config(privacy__epsilon=0.25))
+        accepted(manifest, party.config(privacy__epsilon=0.25))
     broken = manifest.model_copy(update={"data_set": "../x"})
     with pytest.raises((ReleaseError, ValueError)):
-        checked(broken, party.config(privacy__epsilon=0.5))
+        accepted(broken, party.config(privacy__epsilon=0.5))
 
 
 def test_strata_are_counted_before_anything_is_released(party: Party) -> None:

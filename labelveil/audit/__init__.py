@@ -3,8 +3,8 @@
 Statistics can only falsify; the exact audit is the certificate. Bounds are shown at 95%, and checks
 fail at a false-alarm rate of one in a million.
 
-A check is a function of its subject. It is declared by :meth:`.verdict.Probes.add` with its name,
-its question and what it claims, in a list of all checks of such a subject, in their order:
+A check is a function of what it looks at. It is declared by :meth:`.verdict.Probes.add` with its
+name, its question and what it claims, in a list of all checks of the same, in their order:
 
 - ``certificate``: ``FORM``, ``CHECKS``, ``NOT_CHECKABLE`` and ``FIELDS`` in
   :mod:`.certificate.run`, of several epochs ``EPOCHS`` in :mod:`.certificate.epochs`;

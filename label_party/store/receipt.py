@@ -75,7 +75,7 @@ def with_receipt(path: Path, config: LabelPartyConfig) -> Iterator[None]:
         yield
     finally:
         _kept.reset(token)
-        if ledger is None:
+        if receipt.name(store) not in receipt.ledgers:  # as of a ledger that a purchase began
             receipt.note(store)
 
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from benchmarks.harness import Bench, Cell, Table
-from labelveil.audit.attacks.one_run import draw_secrets, score
+from labelveil.audit.attacks.one_run import bound_guesses, draw_secrets
 from labelveil.audit.mechanism.exact import event_probability, histogram_event
 from labelveil.audit.power import (
     expected_one_run_bound,
@@ -88,7 +88,7 @@ def _one_run(epsilon: float, size: int, bench: Bench) -> list[Cell]:
     for _ in range(_repetitions(size, bench)):
         secrets = draw_secrets(size)
         words = system_entropy().words("labels", 0, size)
-        found.append(score(channel.sample(secrets, words).astype(np.int64), secrets))
+        found.append(bound_guesses(channel.sample(secrets, words).astype(np.int64), secrets))
     return [
         "one run",
         epsilon,

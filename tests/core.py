@@ -144,7 +144,6 @@ OPTIONS = {
     "tracing": ("label_party.monitoring.tracing",),
     "probes, metrics and status": (
         "label_party.commands.status",
-        "label_party.monitoring.budget_metrics",
         "label_party.monitoring.status",
         "label_party.server.http_probes",
         "label_party.store.account",
@@ -182,6 +181,7 @@ BY_DEFAULT = frozenset(
 
 ROOTS = (
     "label_party.commands",
+    "label_party.config.data",
     "label_party.config.sections",
     "label_party.events.intention",
     "label_party.events.open",

@@ -12,7 +12,8 @@ from labelveil.common.config.examination import NotThere, answer, examine
 from labelveil.common.errors import ConfigError, listed
 from labelveil.common.security.proxies import proxies
 from labelveil.label_party.commands.options import options
-from labelveil.label_party.config.sections import EPOCH_PLACE, LabelPartyConfig
+from labelveil.label_party.config.data import EPOCH_PLACE
+from labelveil.label_party.config.sections import LabelPartyConfig
 
 
 @options("store.directory")

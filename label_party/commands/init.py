@@ -18,13 +18,8 @@ from labelveil.common.config.template import Because, write_config
 from labelveil.common.errors import ConfigError, DataError, printable
 from labelveil.common.files import write_text
 from labelveil.label_party.commands.options import options
-from labelveil.label_party.config.sections import (
-    EPOCH_PLACE,
-    SUBMITTED,
-    DataSection,
-    LabelPartyConfig,
-    load,
-)
+from labelveil.label_party.config.data import EPOCH_PLACE, SUBMITTED, DataSection
+from labelveil.label_party.config.sections import LabelPartyConfig, load
 from labelveil.label_party.sources.addresses import check_address, is_database
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from labelveil.common.config import setting
 from labelveil.common.config.answers import Json
 from labelveil.common.config.options import with_options
 from labelveil.label_party.config.sections import DEFAULT_CONFIG, LabelPartyConfig
-from labelveil.label_party.store.receipt import checked, remembered
+from labelveil.label_party.store.receipt import remembered, with_receipt
 
-options = partial(with_options, LabelPartyConfig, file=DEFAULT_CONFIG, around=checked)
+options = partial(with_options, LabelPartyConfig, file=DEFAULT_CONFIG, around=with_receipt)
 """Decorator: the configuration, and flags for the settings that it names."""
 
 restoring_options = partial(with_options, LabelPartyConfig, file=DEFAULT_CONFIG, around=remembered)

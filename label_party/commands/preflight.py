@@ -146,7 +146,7 @@ class Preflight:
             return
         if intention.plan is not None:
             rows = intention.events.rows
-            intention = replace(intention, too_few=lambda: too_few_events(self.config, rows))
+            intention = replace(intention, too_few=too_few_events(self.config, rows))
         warnings = intention.warnings()
         if self.wanted.dry_run:
             self._foresee(intention, warnings)

@@ -22,7 +22,7 @@ from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.store.budget import short
 
 if TYPE_CHECKING:
-    from labelveil.label_party.store.pay_once import Outcome
+    from labelveil.label_party.store.purchase import Outcome
 
 _BAR = 30
 

@@ -66,8 +66,8 @@ class Intention:
     sums: NoisySums | None = None  # the sums that it is about, if it is
     spreads: tuple[Spread, ...] = ()  # of the columns of categories that it is about
     in_rounds: bool = False  # whether each population is a part of the labelled events
-    # says, from public facts alone, why nothing useful would come out; None if it might
-    too_few: Callable[[], str | None] = lambda: None
+    # why nothing useful would come out, from public facts alone; None if it might
+    too_few: str | None = None
 
     @cached_property
     def placed(self) -> list[tuple[Grid, RoundingEffect]]:
@@ -100,8 +100,7 @@ class Intention:
                 )
         for spread in self.spreads:
             warnings += _of_categories(spread)
-        too_few = self.too_few()
-        return warnings if too_few is None else [*warnings, too_few]
+        return warnings if self.too_few is None else [*warnings, self.too_few]
 
 
 Confirm = Callable[[Intention], None]

@@ -43,7 +43,8 @@ from labelveil.common.engine.local import open_engine
 from labelveil.common.engine.task import EngineError, EngineSection
 from labelveil.common.errors import DataError
 from labelveil.common.release.event_keys import read_secret, secret_check
-from labelveil.label_party.config.sections import DataSection, LabelPartyConfig
+from labelveil.label_party.config.data import DataSection
+from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events.columns import Column
 from labelveil.label_party.events.completion import Rules
 from labelveil.label_party.events.epoch import rows_of_epoch

@@ -9,9 +9,11 @@ bytes, on every engine.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -27,6 +29,8 @@ from labelveil.common.release.blocks import KEY_BYTES, block_ranges, encode_code
 from labelveil.common.release.manifest import block_digest
 from labelveil.label_party.events.tasks import Range
 from labelveil.label_party.sources.tables import STRATUM
+
+ResultT = TypeVar("ResultT")
 
 _ROWS_AT_ONCE, _STRATA_ROWS = 1 << 16, 1 << 19
 
@@ -60,40 +64,33 @@ class Count:
 
 
 @dataclass(frozen=True)
-class CountStrata:
-    """Count the events of each public value of a range, and of none of them."""
+class OfRange(Generic[ResultT]):
+    """What a function makes of a range's rows: one of a module, or a part of one, for workers."""
 
     rows: Range
-    values: int
+    made: Callable[[Range], ResultT]
 
-    def run(self, secrets: Secrets) -> Integers:
-        return np.bincount(self.rows.read(STRATUM), minlength=self.values + 1)
-
-
-@dataclass(frozen=True)
-class Measure:
-    """Find what placing the labels of a range on their grids does to them."""
-
-    rows: Range
-    grids: tuple[Grid, ...]
-
-    def run(self, secrets: Secrets) -> list[RoundingEffect]:
-        pairs = zip(self.grids, self.rows.labels().T, strict=True)
-        return [grid.rounding_effect(label) for grid, label in pairs]
+    def run(self, secrets: Secrets) -> ResultT:
+        return self.made(self.rows)
 
 
-@dataclass(frozen=True)
-class Sums:
-    """Sum 1, y and y² of each label over the events of a range: those of each stratum."""
+def events_of_values(rows: Range, values: int) -> Integers:
+    """(values + 1,) events of each public value of the strata's column, and of none of them."""
+    return np.bincount(rows.read(STRATUM), minlength=values + 1)
 
-    rows: Range
-    strata: Strata
 
-    def run(self, secrets: Secrets) -> Floats:
-        of_rows, labels = not_none(self.rows.strata(self.strata)), self.rows.labels().T
-        powers = np.stack([labels**0, labels, labels**2], axis=1)
-        size = len(self.strata.names)
-        return np.apply_along_axis(lambda w: np.bincount(of_rows, w, size), 2, powers)
+def rounding_effects(rows: Range, grids: Sequence[Grid]) -> list[RoundingEffect]:
+    """What placing each label on its grid does."""
+    pairs = zip(grids, rows.labels().T, strict=True)
+    return [grid.rounding_effect(label) for grid, label in pairs]
+
+
+def moments(rows: Range, strata: Strata) -> Floats:
+    """(m, 3, strata) sums of 1, y and y² of each label, over the events of each stratum."""
+    of_rows, labels = not_none(rows.strata(strata)), rows.labels().T
+    powers = np.stack([labels**0, labels, labels**2], axis=1)
+    size = len(strata.names)
+    return np.apply_along_axis(lambda w: np.bincount(of_rows, w, size), 2, powers)
 
 
 @dataclass(frozen=True)

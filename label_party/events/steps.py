@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import TypeVar
@@ -31,7 +32,14 @@ from labelveil.common.release.blocks import block_ranges
 from labelveil.common.release.event_keys import secret_check
 from labelveil.label_party.events.completion import Rules, check_population
 from labelveil.label_party.events.epoch import Rows
-from labelveil.label_party.events.row_ranges import Count, CountStrata, Measure, Randomize, Sums
+from labelveil.label_party.events.row_ranges import (
+    Count,
+    OfRange,
+    Randomize,
+    events_of_values,
+    moments,
+    rounding_effects,
+)
 from labelveil.label_party.events.tally import Tally
 from labelveil.label_party.events.tasks import (
     NAMES,
@@ -223,12 +231,12 @@ class Events:
 
     def strata(self, values: int) -> Integers:
         """(values + 1,) events of each public value of the strata's column, and of none of them."""
-        counted = self._work.run([CountStrata(part, values) for part in self._ranges(1)])
+        counted = self._of_ranges(partial(events_of_values, values=values))
         return np.asarray(np.sum(counted, axis=0))
 
     def explained(self, strata: Strata) -> list[float]:
         """Share of each label's variance that its stratum tells; for the operator alone."""
-        sums = np.sum(self._work.run([Sums(part, strata) for part in self._ranges(1)]), axis=0)
+        sums = np.sum(self._of_ranges(partial(moments, strata=strata)), axis=0)
         shares = []
         for rows, first, second in sums:
             kept = rows > 0
@@ -247,7 +255,7 @@ class Events:
 
     def rounding_effects(self, grids: Sequence[Grid]) -> list[RoundingEffect]:
         """Return what placing each label on its grid does; for the operator alone."""
-        effects = self._work.run([Measure(part, tuple(grids)) for part in self._ranges(1)])
+        effects = self._of_ranges(partial(rounding_effects, grids=tuple(grids)))
         return [sum(each, RoundingEffect()) for each in zip(*effects, strict=True)]
 
     def randomize(
@@ -302,6 +310,9 @@ class Events:
             yield merged.receive(0, [index])[PRINT]
         _remove(prints, merged, *([first] if first else []))
 
+    def _of_ranges(self, made: Callable[[Range], ResultT]) -> list[ResultT]:
+        return self._work.run([OfRange(part, made) for part in self._ranges(1)])
+
     def _ranges(self, block_rows: int) -> list[Range]:
         """Cut the rows into the release's parts, whatever the pieces that they lie in."""
         size = max(self._work.sizes.part_rows, block_rows)
@@ -331,7 +342,9 @@ def complete(
     buckets = work.bucket_count(sources.rows)
     labels, listed, odd = _exchange(sources, buckets, work, progress)
     types = {**(listed.types if listed else {}), **labels.types}
-    del types[PLACE]
+    del types[PLACE]  # where an operator finds a row is told by what is odd about it
+    # a bucket's events are in the release's order already, by key. A submitted population has an
+    # order of its own: they go to ranges of its rows, each of which is then sorted by itself
     ends, sent = [(0, 0)], types
     if sources.submitted is not None:
         ends = work.ranges(sources.submitted.rows)

@@ -146,8 +146,8 @@ class SubmittedSlice:
         columns: Columns = {KEY: keys, ROW: np.arange(start, stop)}
         if self.rows.question is not None and self.rows.strata_at is not None:
             at = self.rows.strata_at + start
-            asked = read_rows(self.rows.question, at, stop - start, "u1")
-            columns[STRATUM] = asked.astype(STRATUM_TYPE)
+            strata = read_rows(self.rows.question, at, stop - start, "u1")
+            columns[STRATUM] = strata.astype(STRATUM_TYPE)
         return columns, NOTHING
 
 

@@ -8,7 +8,7 @@ gives the same answer, and the same question has the same answer forever. Nobody
 answer, or a refusal, that labels changed later. What a question costs, and why, says
 :mod:`labelveil.common.mechanisms.paired_gain`.
 
-``outcome.bin`` of a session (:mod:`labelveil.label_party.store.pay_once`) holds its key and its
+``outcome.bin`` of a session (:mod:`labelveil.label_party.store.purchase`) holds its key and its
 labels: it stays on this disk, readable by its owner, and backups leave it out. Without it a session
 is closed: what was answered can be asked again, and nothing else. A ledger that is an older copy is
 seen by ``answered.log`` beside the session, which names every question whose answer was shown: one
@@ -38,8 +38,7 @@ from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.store.disk import StoreError
 from labelveil.label_party.store.entries import EVALUATION, Answer, Charge
 from labelveil.label_party.store.ledger import LedgerError
-from labelveil.label_party.store.pay_once import pay_once, read_outcome
-from labelveil.label_party.store.purchase import Order, check_terms
+from labelveil.label_party.store.purchase import Order, check_terms, pay_once, read_outcome
 from labelveil.label_party.store.reading import Current
 from labelveil.label_party.store.release_store import (
     ANSWERED_FILE,
@@ -57,7 +56,7 @@ _NAME_LENGTH = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Session:
+class EvaluationSession:
     """What answers are made of: the key of their noise, and (rows, m) labels in release order."""
 
     key: bytes
@@ -102,7 +101,7 @@ class Evaluation(Sole):
         )
         self._config, self._store = config, store
         self.data_set = config.data.data_set
-        self._session: Session | None = None
+        self._session: EvaluationSession | None = None
         self._known = Current(store.ledger_path, self._read)
 
     def price(self) -> Guarantee | None:
@@ -151,8 +150,8 @@ class Evaluation(Sole):
         if len(names) > 1:  # the same predictions of another label are another question
             kind += f" {label}"
         question = question_name(release.digest, kind.encode(), predictions)
-        asked = ~np.isnan(predictions)
-        gain, points = self.gain(release, label), predictions[asked]
+        predicted = ~np.isnan(predictions)
+        gain, points = self.gain(release, label), predictions[predicted]
         noise = self.mechanism.unsure(gain, gain.span(points), points.size)
         order = self._order(release)
         with self._turn:
@@ -174,7 +173,11 @@ class Evaluation(Sole):
                 self._session = self._open(release, order, state.charge)
             truth = self._session.labels[:, names.index(label)]
             value = self.mechanism.draw(
-                gain, points, truth[asked], question=question, entropy=Entropy(self._session.key)
+                gain,
+                points,
+                truth[predicted],
+                question=question,
+                entropy=Entropy(self._session.key),
             )
             return self._shown(order, self._count(order, question, value, noise))
 
@@ -245,16 +248,18 @@ class Evaluation(Sole):
             config, EVALUATION, self.mechanism.guarantee, request, answers=self.mechanism.most
         )
 
-    def _open(self, release: StoredRelease, order: Order, charge: Charge | None) -> Session:
+    def _open(
+        self, release: StoredRelease, order: Order, charge: Charge | None
+    ) -> EvaluationSession:
         """Pay for all answers, or read the session that did."""
         if charge is not None:
-            return Session.from_bytes(read_outcome(self._store, charge))
+            return EvaluationSession.from_bytes(read_outcome(self._store, charge))
         from labelveil.label_party.events.open import open_events  # reading is no part of a server
 
         with open_events(self._config, quiet=True) as events:
-            session = Session(os.urandom(_KEY_BYTES), self._labels(release, events))
+            session = EvaluationSession(os.urandom(_KEY_BYTES), self._labels(release, events))
             bought = pay_once(self._store, order, session.to_bytes, events)
-            return Session.from_bytes(bought.data)
+            return EvaluationSession.from_bytes(bought.data)
 
     def _labels(self, release: StoredRelease, events: Events) -> Floats:
         """(rows, m) true labels in release order, as they are now."""

@@ -27,8 +27,7 @@ from labelveil.label_party.events.open import open_events
 from labelveil.label_party.queries.evaluation import shown_questions
 from labelveil.label_party.store.disk import StoreError
 from labelveil.label_party.store.entries import Charge
-from labelveil.label_party.store.pay_once import pay_once
-from labelveil.label_party.store.purchase import Order
+from labelveil.label_party.store.purchase import Order, pay_once
 from labelveil.label_party.store.release_store import ANSWERED_FILE, Store
 
 _PURPOSE = "session"
@@ -85,12 +84,14 @@ def open_session(config: LabelPartyConfig, name: str, terms: Terms) -> Iterator[
         labels = np.concatenate(
             [np.clip(part, lower, upper) for _, part in events.keys_and_labels()]
         )
+        # what is kept holds no label: they are read anew whenever the session is opened
         data = json.dumps(request, sort_keys=True).encode()
         charge = pay_once(store, order, lambda: data, events).payment.charge
     folder = store.folder(*order.name)
     busy = BudgetError(f"session {name!r:.60} is open in another process; wait until that ends")
     with exclusive(folder / _LOCK, busy):
         journal = _Journal(store, order, charge)
+        # a call that does not hit costs nothing where its δ is 0, so that hits alone were kept
         state = {
             "version": 1,
             "terms": terms.to_json(),

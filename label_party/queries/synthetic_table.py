@@ -6,7 +6,7 @@ is "other", so that every event counts, in exactly one cell, and the number of r
 The model is ε-DP (or ρ-zCDP) for a replaced record, hence for a replaced label, which is what the
 ledger charges; the table and all queries on it are post-processing.
 
-Paid for and kept as :mod:`labelveil.label_party.store.pay_once` says: asking again gives the same
+Paid for and kept as :mod:`labelveil.label_party.store.purchase` says: asking again gives the same
 bytes, free.
 """
 
@@ -45,8 +45,7 @@ from labelveil.label_party.events.intention import Confirm, Intention, Spread, g
 from labelveil.label_party.events.open import open_events
 from labelveil.label_party.events.steps import Events
 from labelveil.label_party.queries.top_k import checked_delta, document_bytes
-from labelveil.label_party.store.pay_once import Outcome, find_outcome, pay_once
-from labelveil.label_party.store.purchase import Order
+from labelveil.label_party.store.purchase import Order, Outcome, find_outcome, pay_once
 from labelveil.label_party.store.release_store import Store
 
 FORMAT = "labelveil-synthetic/1"
@@ -161,7 +160,7 @@ def synthesize(
                     Spread.from_codes(name, events.codes(name), len(values) - 1)
                     for name, values in lists.items()
                 ),
-                too_few=lambda: _too_few(mechanism, events.rows),
+                too_few=_too_few(mechanism, events.rows),
             )
         )
 

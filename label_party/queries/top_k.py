@@ -5,7 +5,7 @@ or user moves the counts is the reader's promise (:mod:`labelveil.label_party.ev
 1 each.
 
 The release is a small JSON document, paid for and kept as
-:mod:`labelveil.label_party.store.pay_once` says: asking again shows the same bytes and spends
+:mod:`labelveil.label_party.store.purchase` says: asking again shows the same bytes and spends
 nothing.
 """
 
@@ -29,14 +29,14 @@ from labelveil.common.guarantees import Unit
 from labelveil.common.mechanisms.selection.leaders import Leaders, StableLeaders
 from labelveil.common.mechanisms.selection.stable_top_k import STABLE_SHARE
 from labelveil.common.version import software
+from labelveil.label_party.config.data import DataSection
 from labelveil.label_party.config.privacy import PrivacySection
-from labelveil.label_party.config.sections import DataSection, LabelPartyConfig
+from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events.columns import NONE, Column, list_digest, read_category_list
 from labelveil.label_party.events.intention import Confirm, Intention, Spread, go_on
 from labelveil.label_party.events.open import open_events
 from labelveil.label_party.events.steps import Events
-from labelveil.label_party.store.pay_once import Outcome, find_outcome, pay_once
-from labelveil.label_party.store.purchase import Order
+from labelveil.label_party.store.purchase import Order, Outcome, find_outcome, pay_once
 from labelveil.label_party.store.release_store import Store
 
 FORMAT = "labelveil-top-k/1"
@@ -93,7 +93,7 @@ def run_top_k(
                 (order,),
                 events,
                 spreads=(spread,),
-                too_few=lambda: _too_few(leaders, events.rows, len(categories)),
+                too_few=_too_few(leaders, events.rows, len(categories)),
             )
         )
         return pay_once(

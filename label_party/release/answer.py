@@ -25,55 +25,49 @@ from labelveil.common.files import sha256_of, write_durably
 from labelveil.common.mechanisms.group_sums import GroupQuestion, NoisySums
 from labelveil.common.randomizers import Message
 from labelveil.common.randomizers.base import ROUNDING_STREAM
+from labelveil.common.randomizers.message.questions import Question
 from labelveil.common.release.blocks import SUM_BYTES, block_ranges, encode_sums
 from labelveil.common.release.limits import block_rows_for
 from labelveil.common.release.manifest import Manifest, block_digest, content_digest
-from labelveil.common.release.question import read_question
+from labelveil.common.release.question import Asked, read_question
 from labelveil.common.release.sections import ContentSection, SumsSection
 from labelveil.common.release.size import check_message
 from labelveil.label_party.config.sections import LabelPartyConfig
-from labelveil.label_party.events.steps import Events
+from labelveil.label_party.events.steps import Events, Progress
 from labelveil.label_party.release.message import (
-    Progress,
-    checked,
+    accepted,
     manifest_of,
     stated_labels,
 )
 from labelveil.label_party.store.release_store import ReleaseWriter
 
 
-def questioned_message(config: LabelPartyConfig, events: Events) -> Message | None:
-    """Answer what was asked of an epoch's events, and count nothing; None where nothing was asked.
+def submitted_question(config: LabelPartyConfig, events: Events) -> Asked | None:
+    """Read the question that was submitted with an epoch's events; None without one that is taken.
 
-    What cannot be answered is a ``DataError`` of its epoch alone; nothing was drawn or spent.
+    What cannot be answered, here or below, is a ``DataError`` of its epoch alone; nothing was drawn
+    or spent. It depends on the question and on the configuration, and on no label.
     """
     submitted = events.submitted
     if not config.rounds.questions or submitted is None or submitted.question is None:
         return None
     with _answerable(config):
-        question = read_question(submitted.question, events.rows)
-        if isinstance(question, GroupQuestion):
-            raise ConfigError("it asks for sums, and not for codes")
+        return read_question(submitted.question, events.rows)
+
+
+def message_for(config: LabelPartyConfig, question: Question, rows: int) -> Message:
+    """The message that answers a question about n events, and for which nothing is counted."""
+    with _answerable(config):
         plan = question.plan(config.terms[0], config.privacy.message_epsilon)
         (share,) = plan.channels
         message = plan.build(question.released(share.group))
-        check_message(message, events.rows)
+        check_message(message, rows)
     return message
 
 
-def questioned_sums(config: LabelPartyConfig, events: Events) -> NoisySums | None:
-    """What sums were asked of an epoch's events, and their noise; None where none were.
-
-    What cannot be answered is a ``DataError`` of its epoch alone; nothing was drawn or spent. It
-    depends on the question and on the configuration, and on no label.
-    """
-    submitted = events.submitted
-    if not config.rounds.questions or submitted is None or submitted.question is None:
-        return None
+def sums_for(config: LabelPartyConfig, question: GroupQuestion) -> NoisySums:
+    """The sums that were asked for, and their noise."""
     with _answerable(config):
-        question = read_question(submitted.question, events.rows)
-        if not isinstance(question, GroupQuestion):
-            return None
         return NoisySums.of_label(question, config.terms[0], config.privacy.charge.exact_epsilon)
 
 
@@ -122,7 +116,7 @@ def build_sums(
         "drift": None,
         "sums": SumsSection.from_sums(noisy, digest),
     }
-    return checked(manifest_of(config, events, keys.hexdigest(), content, spent, stated), config)
+    return accepted(manifest_of(config, events, keys.hexdigest(), content, spent, stated), config)
 
 
 def _write(data: bytes, rows: int, writer: ReleaseWriter) -> ContentSection:

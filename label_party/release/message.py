@@ -8,7 +8,7 @@ noisy histogram.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,10 +35,8 @@ from labelveil.common.release.sections import (
 )
 from labelveil.common.version import software
 from labelveil.label_party.config.sections import LabelPartyConfig
-from labelveil.label_party.events.steps import Events
+from labelveil.label_party.events.steps import Events, Progress
 from labelveil.label_party.store.release_store import ReleaseWriter
-
-Progress = Callable[[int], None]
 
 
 def count_labels(plan: MessagePlan, events: Events, entropy: Entropy) -> Message:
@@ -78,10 +76,10 @@ def build(
     grids = message.codebooks.books[0].cells.grids
     stated |= {"labels": stated_labels(config, grids), "drift": drift}
     records, total = message.records, compose(spent)
-    return checked(manifest_of(config, events, keys, content, total, stated, records), config)
+    return accepted(manifest_of(config, events, keys, content, total, stated, records), config)
 
 
-def checked(manifest: Manifest, config: LabelPartyConfig) -> Manifest:
+def accepted(manifest: Manifest, config: LabelPartyConfig) -> Manifest:
     """Check a manifest as the features party will, before it is served.
 
     ``PrivacyError`` if it spends more than was asked for.

@@ -49,8 +49,7 @@ from labelveil.label_party.events.steps import Events
 from labelveil.label_party.release.message import count_labels
 from labelveil.label_party.store.entries import Charge
 from labelveil.label_party.store.ledger import Ledger
-from labelveil.label_party.store.pay_once import pay_once
-from labelveil.label_party.store.purchase import Order
+from labelveil.label_party.store.purchase import Order, pay_once
 from labelveil.label_party.store.release_store import Store, is_release
 
 _STREAM = "drift"

@@ -14,10 +14,13 @@ from labelveil.common.console import row_progress
 from labelveil.common.entropy import Entropy, system_entropy
 from labelveil.common.errors import ReleaseError, not_none
 from labelveil.common.files import write_durably
+from labelveil.common.mechanisms.group_sums import GroupQuestion
 from labelveil.common.randomizers import Message
+from labelveil.common.randomizers.message.questions import Question
 from labelveil.common.randomizers.message.steps import MessagePlan
 from labelveil.common.release.folder import MANIFEST_FILE, SIGNATURE_FILE
 from labelveil.common.release.manifest import Manifest, manifest_digest
+from labelveil.common.release.question import Asked
 from labelveil.common.release.sections import DriftSection
 from labelveil.common.release.signature import read_signing_key
 from labelveil.common.release.size import check_manifest
@@ -27,7 +30,12 @@ from labelveil.label_party.events.intention import Confirm, Intention, go_on
 from labelveil.label_party.events.open import open_events
 from labelveil.label_party.events.steps import Events
 from labelveil.label_party.events.tally import Tally
-from labelveil.label_party.release.answer import build_sums, questioned_message, questioned_sums
+from labelveil.label_party.release.answer import (
+    build_sums,
+    message_for,
+    submitted_question,
+    sums_for,
+)
 from labelveil.label_party.release.message import build, count_labels
 from labelveil.label_party.release.prior_in_force import InForce, prior_in_force
 from labelveil.label_party.release.public_prior import public_prior, with_prior
@@ -91,9 +99,10 @@ def run_release(
         return _sold(store, paid)
     with open_events(config, stratum=column, quiet=quiet) as events:
         # what no message can carry, or no manifest, is refused before anything
-        sums = questioned_sums(config, events)
-        plan = None
-        if sums is None:
+        question, plan, sums = submitted_question(config, events), None, None
+        if isinstance(question, GroupQuestion):
+            sums = sums_for(config, question)
+        else:
             plan = with_prior(plan_events(config, events, column), config, prior)
             check_manifest(plan)
         names = {label.name: at for at, label in enumerate(config.labels)}
@@ -114,7 +123,7 @@ def run_release(
                         noisy = not_none(sums)
                         manifest = build_sums(events, config, noisy, entropy, writer, advance)
                     else:
-                        message, drift = _count(config, plan, events, in_force, entropy)
+                        message, drift = _count(config, plan, events, question, in_force, entropy)
                         manifest = build(events, config, message, entropy, writer, advance, drift)
             finally:
                 entropy.destroy()
@@ -134,6 +143,7 @@ def _count(
     config: LabelPartyConfig,
     plan: MessagePlan,
     events: Events,
+    question: Asked | None,
     in_force: InForce | None,
     entropy: Entropy,
 ) -> tuple[Message, DriftSection | None]:
@@ -141,8 +151,8 @@ def _count(
 
     A question expects its labels, and nothing is counted; a prior in force is tested first.
     """
-    if (message := questioned_message(config, events)) is not None:
-        return message, None
+    if isinstance(question, Question):
+        return message_for(config, question, events.rows), None
     if in_force is not None:
         return in_force.count(plan, events, entropy)
     return count_labels(plan, events, entropy), None

@@ -20,7 +20,8 @@ from labelveil.common.config.names import NAME_PATTERN, NAME_WORDS
 from labelveil.common.errors import ConfigError, DataError, OutputFailed
 from labelveil.common.signals import Stop
 from labelveil.common.streams import one_line, say
-from labelveil.label_party.config.sections import EPOCH_PLACE, LabelPartyConfig
+from labelveil.label_party.config.data import EPOCH_PLACE
+from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events.epoch import rows_of_epoch
 from labelveil.label_party.events.intention import Confirm, DryRunEnded, Intention, go_on
 from labelveil.label_party.events.submitted import Populations

@@ -119,9 +119,9 @@ def _handler(answer: Callable[..., Awaitable[None]]) -> Any:
     return grpc.stream_stream_rpc_method_handler(answer)
 
 
-async def _no_such_method(asked: str, rpc: Rpc) -> None:
+async def _no_such_method(method: str, rpc: Rpc) -> None:
     """Refuse a method that nobody serves, perhaps of another version."""
-    rpc.record.facts["asked"] = asked if _METHOD.fullmatch(asked) else ""
+    rpc.record.facts["asked"] = method if _METHOD.fullmatch(method) else ""
     raise no_such_method()
 
 
@@ -214,9 +214,9 @@ class Calls(grpc.GenericRpcHandler):
         self, handler_call_details: grpc.HandlerCallDetails
     ) -> grpc.RpcMethodHandler[Any, Any]:
         """Return what answers a call: of a method that there is not, too, so that it is seen."""
-        asked = handler_call_details.method
-        refuse = partial(_no_such_method, asked)
-        return self._handlers.get(asked) or _handler(
+        method = handler_call_details.method
+        refuse = partial(_no_such_method, method)
+        return self._handlers.get(method) or _handler(
             partial(self._answer, _NO_METHOD, Empty, refuse, False)
         )
 

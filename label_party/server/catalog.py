@@ -14,7 +14,7 @@ from labelveil.common.errors import LabelveilError
 from labelveil.common.files import file_errors
 from labelveil.label_party.monitoring.calls import OncePerMinute
 from labelveil.label_party.store.disk import StoreError
-from labelveil.label_party.store.entries import Sold
+from labelveil.label_party.store.entries import CommittedRelease
 from labelveil.label_party.store.reading import Current
 from labelveil.label_party.store.release_store import Store, StoredRelease
 
@@ -48,8 +48,9 @@ Opening = Future[StoredRelease | LeftOut]
 class _Releases:
     """What the ledger says of releases."""
 
-    by_epoch: dict[str, dict[str, Sold]]  # by data set; lost ones, too
-    latest: dict[str, Sold]  # by data set; of those whose bytes are at hand, and not withdrawn
+    by_epoch: dict[str, dict[str, CommittedRelease]]  # by data set; lost ones, too
+    # by data set; of those whose bytes are at hand, and not withdrawn
+    latest: dict[str, CommittedRelease]
     last_change: datetime | None
 
 
@@ -149,7 +150,7 @@ class Catalog:
     def _read(self) -> _Releases:
         with self._store.read_ledger() as ledger:
             releases, last = ledger.releases(), ledger.last_change()
-        by_epoch: dict[str, dict[str, Sold]] = {}
+        by_epoch: dict[str, dict[str, CommittedRelease]] = {}
         latest = {
             sold.data_set: sold for sold in releases if sold.digest and sold.withdrawn is None
         }
@@ -157,7 +158,7 @@ class Catalog:
             by_epoch.setdefault(sold.data_set, {})[sold.epoch] = sold
         return _Releases(by_epoch, latest, last)
 
-    def _open(self, sold: Sold) -> StoredRelease | LeftOut:
+    def _open(self, sold: CommittedRelease) -> StoredRelease | LeftOut:
         """Verify a release, or say why it is left out."""
         outcome: StoredRelease | LeftOut
         try:

@@ -57,28 +57,28 @@ class EvaluationService:
         await rpc.write(await rpc.run(self._response, release, label, answer))
 
     async def _find(
-        self, rpc: Rpc, asked: wire.EvaluationHeader | wire.DescribeEvaluationRequest
+        self, rpc: Rpc, request: wire.EvaluationHeader | wire.DescribeEvaluationRequest
     ) -> tuple[StoredRelease, str]:
         """The release and the label that a request names, if questions about them are taken."""
-        release = await self.releases.find(rpc, asked.data_set, asked.epoch)
-        if asked.manifest_sha256.hex() != release.digest:
+        release = await self.releases.find(rpc, request.data_set, request.epoch)
+        if request.manifest_sha256.hex() != release.digest:
             raise refused("manifest_sha256 is not this release's", "another_release")
-        return release, await rpc.run(self._label, release, asked)
+        return release, await rpc.run(self._label, release, request)
 
     def _label(
         self,
         release: StoredRelease,
-        asked: wire.EvaluationHeader | wire.DescribeEvaluationRequest,
+        request: wire.EvaluationHeader | wire.DescribeEvaluationRequest,
     ) -> str:
         with finding(), reading("the release"):
             names, offered = (
                 release.manifest.names,
-                self.evaluation.offers(release, asked.loss_name),
+                self.evaluation.offers(release, request.loss_name),
             )
         if not offered:
             raise refused("no evaluation of this release by this loss is offered", "not_offered")
-        label = asked.label or names[0]
-        if label not in names or (len(names) > 1 and not asked.label):
+        label = request.label or names[0]
+        if label not in names or (len(names) > 1 and not request.label):
             raise invalid(f"label must be one of {', '.join(names)}")
         return label
 

@@ -205,17 +205,17 @@ class Submissions:
             self._populations.store(header.data_set, header.epoch, *uploads, facts)
         return _answer(header, wire.POPULATION_STATUS_STORED)
 
-    def _check_question(self, question: Upload, header: wire.PopulationHeader) -> None:
+    def _check_question(self, upload: Upload, header: wire.PopulationHeader) -> None:
         """Refuse what is no question about these labels; what it asks is nobody's business."""
-        if question.sha256 != header.question_sha256.hex():
+        if upload.sha256 != header.question_sha256.hex():
             raise invalid("the question does not give the header's question_sha256")
         try:
-            asked = read_question(question.path, header.rows)
+            question = read_question(upload.path, header.rows)
             terms, privacy = self._config.terms[0], self._config.privacy
-            if isinstance(asked, GroupQuestion):
-                NoisySums.of_label(asked, terms, privacy.charge.exact_epsilon)
+            if isinstance(question, GroupQuestion):
+                NoisySums.of_label(question, terms, privacy.charge.exact_epsilon)
             else:
-                asked.plan(terms, privacy.message_epsilon)
+                question.plan(terms, privacy.message_epsilon)
         except LabelveilError as error:
             raise invalid(str(error)) from error
 

@@ -48,6 +48,7 @@ def check_address(value: Any) -> Any:
             raise ConfigError(f"an address in [data] holds credentials; {_REMEDY}")
         return value if not isinstance(value, str) else Path(value)
     scheme, rest = match[1].lower(), text[match.end() :].removeprefix("/")
+    # a database's login may stand before the @: no password, nor what may be a part of one
     user, at, _ = rest.rpartition("@")
     if at and (":" in user or "/" in user or scheme in ("s3", "s3a", "gs", "gcs", "http", "https")):
         raise ConfigError(f"an address in [data] holds credentials; {_REMEDY}")

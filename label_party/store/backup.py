@@ -45,7 +45,7 @@ from labelveil.label_party.store import seal
 from labelveil.label_party.store.disk import StoreError
 from labelveil.label_party.store.entries import EVALUATION, LABELS, Charge
 from labelveil.label_party.store.ledger import Ledger
-from labelveil.label_party.store.pay_once import read_outcome
+from labelveil.label_party.store.purchase import read_outcome
 from labelveil.label_party.store.release_store import CHARGE_FILE, LEDGER_FILE, Store, is_release
 
 FORMAT = str(BACKUP)

@@ -92,6 +92,7 @@ def check_fits(
             f"{asked} do not fit a budget without a delta ({limit}); {remedy}"
         ) from error
     if after is not None and not after.within(limit):
+        # what is left to the records that this charge meets; others' epochs leave them as they are
         before = spent(seen_by(existing, proposal.composition, proposal.epoch), limit)
         left = remaining(limit, before)
         rest = f"{left} is left of {limit}" if left is not None else f"{before} of {limit} is spent"

@@ -66,14 +66,14 @@ class Purchase:
         """What it is the only one of: data set, epoch and purpose."""
         return self.data_set, self.epoch, self.purpose
 
-    def differences(self, asked: Purchase) -> list[str]:
+    def differences(self, order: Purchase) -> list[str]:
         """Say by which terms another purchase of this name would be another thing.
 
         Terms that only one of two versions knows tell nothing: nobody has changed them.
         """
-        sold, wanted = self._terms(), asked._terms()
+        sold, wanted = self._terms(), order._terms()
         names = sorted(sold.keys() | wanted.keys())
-        if self.terms_format != asked.terms_format:
+        if self.terms_format != order.terms_format:
             names = sorted((sold.keys() & wanted.keys()) - {"format"})
         return [
             f"{name} was {sold.get(name, 'none'):.80} and is {wanted.get(name, 'none'):.80} now"
@@ -158,7 +158,7 @@ class Withdrawal:
 
 
 @dataclass(frozen=True)
-class Sold:
+class CommittedRelease:
     """Which bytes the charge of a release bought, and where they lie."""
 
     id: int

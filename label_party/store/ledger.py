@@ -36,12 +36,12 @@ from labelveil.label_party.store.entries import (
     Answer,
     Cap,
     Charge,
+    CommittedRelease,
     Composition,
     Covered,
     Purchase,
     Restore,
     Separation,
-    Sold,
     State,
     Withdrawal,
     read_guarantee,
@@ -265,7 +265,7 @@ class Ledger(Sole):
         )
         return Charge.from_row(rows[0]) if rows else None
 
-    def releases(self) -> list[Sold]:
+    def releases(self) -> list[CommittedRelease]:
         """Return every release that was committed, oldest first."""
         rows = self._rows(
             "SELECT id, data_set, epoch, coalesce(digest, '') AS digest, reason AS withdrawn"
@@ -273,7 +273,7 @@ class Ledger(Sole):
             " WHERE purpose = ? AND state = 'committed' ORDER BY id",
             (LABELS,),
         )
-        return [Sold(**row) for row in rows]
+        return [CommittedRelease(**row) for row in rows]
 
     def withdraw(self, charge: Charge, reason: str) -> tuple[Withdrawal, bool]:
         """Serve a release no more, for a reason that stays; what it spent stays spent.

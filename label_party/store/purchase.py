@@ -13,6 +13,15 @@ digest and the charge are committed in one transaction. Nothing may be shown to 
 ``pay`` returns, and ``write`` must not send, print or log what it computes; it may take long, for
 builders exclude each other across processes.
 
+Of everything but a label release the outcome is some bytes, one for each data set, epoch and
+purpose:
+
+    outcome = pay_once(
+        store,
+        Order.configured(config, "top-k by product", mechanism.guarantee, {"k": 10}),
+        lambda: mechanism_to_bytes(...),     # draws noise, touches raw data, writes nothing
+    )
+
 The same purchase again is found and spends nothing. What has its name, but was sold on other terms
 (guarantee, unit, records of a unit, answers, request), is refused. An exception in ``write``, a
 full disk or a limit that would be passed spend nothing. After a crash at any point either nothing
@@ -27,6 +36,8 @@ comparable; how they add up says :mod:`labelveil.label_party.store.budget`. ``co
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -39,7 +50,8 @@ from labelveil.common.errors import ReleaseError
 from labelveil.common.files import write_durably
 from labelveil.common.formats import TERMS
 from labelveil.common.guarantees import Guarantee
-from labelveil.label_party.config.sections import SUBMITTED, LabelPartyConfig
+from labelveil.label_party.config.data import SUBMITTED
+from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.store.coverage import Coverable, cover
 from labelveil.label_party.store.coverage import check as check_coverage
 from labelveil.label_party.store.disk import translating_errors
@@ -47,7 +59,12 @@ from labelveil.label_party.store.entries import Charge, Purchase
 from labelveil.label_party.store.ledger import Ledger, LedgerError
 from labelveil.label_party.store.receipt import note_ledger
 from labelveil.label_party.store.recovery import recover, undoing
-from labelveil.label_party.store.release_store import CHARGE_FILE, Store
+from labelveil.label_party.store.release_store import (
+    CHARGE_FILE,
+    OUTCOME_FILE,
+    Store,
+    read_paid,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +121,30 @@ class Payment:
     # what a charge of a new epoch may spend; None where that is not one number
     left: Guarantee | None
     recovered: int = 0  # reservations of dead processes that were taken back on the way
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Bytes that are paid for: those of everything but a label release."""
+
+    data: bytes
+    payment: Payment
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The bytes as JSON values, of an outcome that is such."""
+        parsed: dict[str, Any] = json.loads(self.data)
+        return parsed
+
+    def to_json(self) -> dict[str, Any]:
+        """Return such an outcome, and what it left of the budget, as JSON values."""
+        paid = self.payment
+        return {
+            "released": self.document,
+            "digest": paid.charge.digest,
+            "existed": paid.existed,
+            "left": None if paid.left is None else paid.left.to_json(),
+        }
 
 
 @dataclass(frozen=True)
@@ -194,17 +235,63 @@ def pay(
             reserved = _reserve(ledger, store.covered, order, events)
             with undoing(store, ledger, reserved.id):
                 digest, rows = write(ledger)
+                # beside the bytes before the commit: an older ledger that is put back learns from
+                # it what they cost, and of bytes without a charge nobody could say that
                 bought = replace(reserved, digest=digest, rows=rows)
                 path = store.folder(*bought.name) / CHARGE_FILE
                 with translating_errors(path):
                     write_durably(path, bought.to_bytes())
-                _note(bought)
+                _note(bought)  # first: a commit may count although it is not known to have ended
                 ledger.commit(reserved.id, digest, rows)
             note_ledger(store)
             charge = sold(ledger, order)
             if charge is None:
                 raise LedgerError(f"ledger {ledger.path} lost a charge that it committed")
         return _paid(ledger, order, charge, existed, recovered)
+
+
+def find_outcome(store: Store, order: Order) -> Outcome | None:
+    """Return the outcome if it was made already; errors as of :func:`find_paid`.
+
+    ``ReleaseError``, too, if its bytes are damaged.
+    """
+    payment = find_paid(store, order)
+    return None if payment is None else Outcome(read_outcome(store, payment.charge), payment)
+
+
+def pay_once(
+    store: Store,
+    order: Order,
+    build: Callable[[], bytes],
+    events: Coverable | None = None,
+) -> Outcome:
+    """Return the bytes that an order buys, building them only if they do not exist.
+
+    Whoever may have bought them earlier asks ``find_outcome`` first, which waits for no builder.
+
+    ``BudgetError`` if the charge does not fit, ``LabelveilError`` for every other refusal; nothing
+    is spent.
+    """
+
+    def write(_: Ledger) -> tuple[str, int]:
+        data = build()
+        store.write_outcome(*order.name, data)
+        return hashlib.sha256(data).hexdigest(), 0
+
+    payment = pay(store, order, write, events)
+    return Outcome(read_outcome(store, payment.charge), payment)
+
+
+def read_outcome(store: Store, charge: Charge) -> bytes:
+    """Read the bytes that a committed charge paid for, and verify their digest.
+
+    ``ReleaseError`` if they are gone, or others.
+    """
+    path = store.folder(*charge.name) / OUTCOME_FILE
+    data = read_paid(path)
+    if hashlib.sha256(data).hexdigest() != charge.digest:
+        raise ReleaseError(f"{path} does not match its digest; restore it from a backup")
+    return data
 
 
 _noted: ContextVar[list[Charge] | None] = ContextVar("noted", default=None)

@@ -28,7 +28,7 @@ _SUFFIX = ".receipt"
 
 
 @contextmanager
-def checked(path: Path, config: LabelPartyConfig) -> Iterator[None]:
+def with_receipt(path: Path, config: LabelPartyConfig) -> Iterator[None]:
     """Run a command over a store that is there, if it ever was, and remember it.
 
     ``StoreError`` if its ledger is gone, or if it would be a second one.
@@ -75,12 +75,12 @@ def checked(path: Path, config: LabelPartyConfig) -> Iterator[None]:
         yield
     finally:
         _kept.reset(token)
-        if ledger is None:
+        if receipt.name(store) not in receipt.ledgers:  # as of a ledger that a purchase began
             receipt.note(store)
 
 
 def note_ledger(store: Store) -> None:
-    """Note a ledger that was begun within :func:`checked`, which may go on for months, or die."""
+    """Note a ledger that was begun :func:`with_receipt`, which may go on for months, or die."""
     receipt = _kept.get()
     if receipt is not None and receipt.name(store) not in receipt.ledgers:
         receipt.note(store)

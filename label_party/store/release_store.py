@@ -35,7 +35,7 @@ from labelveil.common.release.folder import MANIFEST_FILE, SIGNATURE_FILE, part_
 from labelveil.common.release.heading import read_heading
 from labelveil.common.release.manifest import Manifest, block_digest, manifest_digest
 from labelveil.label_party.store.disk import StoreError, exclusive, translating_errors
-from labelveil.label_party.store.entries import LABELS, Charge, Sold
+from labelveil.label_party.store.entries import LABELS, Charge, CommittedRelease
 from labelveil.label_party.store.ledger import Ledger
 
 PART_ROWS = 1 << 22
@@ -203,7 +203,7 @@ class Store:
         """Begin a release directory under a temporary name."""
         return ReleaseWriter(self.path(data_set, epoch))
 
-    def open_release(self, charge: Charge | Sold) -> StoredRelease:
+    def open_release(self, charge: Charge | CommittedRelease) -> StoredRelease:
         """Open and verify a committed release.
 
         ``ReleaseError`` if its bytes are not those that were committed.

@@ -3,14 +3,14 @@
 Statistics can only falsify; the exact audit is the certificate. Bounds are shown at 95%, and checks
 fail at a false-alarm rate of one in a million.
 
-A check is a function of its subject. It is declared by :meth:`.verdict.Probes.add` with its name,
-its question and what it claims, in a list of all checks of such a subject, in their order:
+A check is a function of what it looks at. It is declared by :meth:`.verdict.Probes.add` with its
+name, its question and what it claims, in a list of all checks of the same, in their order:
 
-- ``certificate``: ``FORM``, ``CHECKS``, ``BEYOND`` and ``FIELDS`` in :mod:`.certificate.run`, of
-  several epochs ``EPOCHS`` in :mod:`.certificate.epochs`;
+- ``certificate``: ``FORM``, ``CHECKS``, ``NOT_CHECKABLE`` and ``FIELDS`` in
+  :mod:`.certificate.run`, of several epochs ``EPOCHS`` in :mod:`.certificate.epochs`;
 - ``mechanism``: ``PROBES`` in :mod:`.mechanism.run`;
-- ``party``: ``SERVED`` and ``BEYOND`` in :mod:`.canaries.endpoint`, of our own software eight more
-  that :mod:`.canaries.party` goes through;
+- ``party``: ``SERVED`` and ``NOT_CHECKABLE`` in :mod:`.canaries.endpoint`, of our own software
+  eight more that :mod:`.canaries.party` goes through;
 - ``canaries score``: ``CODES`` in :mod:`.canaries.codes` or ``SUMS`` in :mod:`.canaries.sums`;
 - ``inference``: ``MESSAGE`` in :mod:`.canaries.inference` and ``MODEL`` in :mod:`.canaries.model`.
 

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from labelveil.common.errors import LabelveilError
 
@@ -54,7 +54,7 @@ UNSEEN = {
 }
 """What nobody sees from outside, without the party's memory or source, and why."""
 
-SubjectT = TypeVar("SubjectT")
+SubjectP = ParamSpec("SubjectP")  # what a check looks at: one thing, or several
 PartT = TypeVar("PartT")
 
 Progress = Callable[[str], None]  # called with the name of each step before it runs
@@ -246,22 +246,22 @@ class Audit:
 
 
 @dataclass(frozen=True)
-class Probe(Generic[SubjectT]):
+class Probe(Generic[SubjectP]):
     """One way of finding a fault, and what its verdict is worth."""
 
     name: str  # short and stable: the check's, which the progress bar shows
     question: str  # what its verdict answers, for a reader who knows nothing of how it works
-    run: Callable[[SubjectT], Check]
-    fits: Callable[[SubjectT], bool]  # what it can be run against
+    run: Callable[SubjectP, Check]
+    fits: Callable[SubjectP, bool]  # what it can be run against
     refused: Verdict  # where the subject refuses
     claim: str  # where no number is in it; else the check says it
     not_looked_at: str  # what its verdict does not cover
     decides: tuple[str, ...]  # fields of a manifest, each with all below it, whose verdict it is
 
-    def __call__(self, subject: SubjectT) -> Check:
+    def __call__(self, *subject: SubjectP.args, **named: SubjectP.kwargs) -> Check:
         """Run it; what the subject refuses has a verdict, too, and an audit goes on."""
         try:
-            check = self.run(subject)
+            check = self.run(*subject, **named)
         except LabelveilError as error:
             check = Check(
                 self.refused,
@@ -278,14 +278,19 @@ class Probe(Generic[SubjectT]):
         )
 
 
-class Probes(list[Probe[SubjectT]]):
+def _always(*_: object, **__: object) -> bool:
+    return True
+
+
+class Probes(list[Probe[SubjectP]], Generic[SubjectP]):
     """Probes of one kind of subject, in the order in which they run.
 
-    ``refused`` is the verdict where a subject refuses one of them.
+    ``Probes[Manifest]`` are functions of a manifest, ``Probes[Endpoint, Fetched]`` of two
+    arguments. ``refused`` is the verdict where a subject refuses one of them.
     """
 
     def __init__(
-        self, probes: Iterable[Probe[SubjectT]] = (), refused: Verdict = Verdict.NOT_CHECKABLE
+        self, probes: Iterable[Probe[SubjectP]] = (), refused: Verdict = Verdict.NOT_CHECKABLE
     ) -> None:
         super().__init__(probes)
         self._refused = refused
@@ -296,20 +301,20 @@ class Probes(list[Probe[SubjectT]]):
         question: str,
         claim: str = "",
         *,
-        fits: Callable[[SubjectT], bool] = lambda _: True,
+        fits: Callable[SubjectP, bool] = _always,
         not_looked_at: str = "",
         decides: tuple[str, ...] = (),
-    ) -> Callable[[Callable[[SubjectT], Check]], Probe[SubjectT]]:
+    ) -> Callable[[Callable[SubjectP, Check]], Probe[SubjectP]]:
         """Decorator: the function becomes a probe, the last one."""
 
-        def made(run: Callable[[SubjectT], Check]) -> Probe[SubjectT]:
+        def made(run: Callable[SubjectP, Check]) -> Probe[SubjectP]:
             said = name, question, run, fits, self._refused, claim, not_looked_at, decides
             self.append(Probe(*said))
             return self[-1]
 
         return made
 
-    def beyond(
+    def not_checkable(
         self,
         name: str,
         question: str,
@@ -317,42 +322,56 @@ class Probes(list[Probe[SubjectT]]):
         remedy: str,
         *,
         tried: str,
-        fits: Callable[[SubjectT], bool] = lambda _: True,
+        fits: Callable[SubjectP, bool] = _always,
         decides: tuple[str, ...] = (),
-    ) -> Probe[SubjectT]:
+    ) -> Probe[SubjectP]:
         """Declare what this audit cannot see, and what would: it ends as not checkable."""
         undecided = Check(Verdict.NOT_CHECKABLE, tried, remedy)
-        return self.add(name, question, claim, fits=fits, decides=decides)(lambda _: undecided)
+
+        def say_so(*_: SubjectP.args, **__: SubjectP.kwargs) -> Check:
+            return undecided
+
+        return self.add(name, question, claim, fits=fits, decides=decides)(say_so)
 
     def of_part(
         self,
-        probes: Iterable[Probe[PartT]],
-        part: Callable[[SubjectT], PartT],
+        probes: Iterable[Probe[[PartT]]],
+        part: Callable[SubjectP, PartT],
         *,
-        fits: Callable[[SubjectT], bool] = lambda _: True,
+        fits: Callable[SubjectP, bool] = _always,
     ) -> None:
         """Declare what is looked at in a part of this subject, too."""
         for probe in probes:
+            self.add(
+                probe.name,
+                probe.question,
+                probe.claim,
+                fits=fits,
+                not_looked_at=probe.not_looked_at,
+            )(_in_part(probe.run, part))
 
-            def look(subject: SubjectT, run: Callable[[PartT], Check] = probe.run) -> Check:
-                return run(part(subject))
-
-            unseen = probe.not_looked_at
-            self.add(probe.name, probe.question, probe.claim, fits=fits, not_looked_at=unseen)(look)
-
-    def fitting(self, subject: SubjectT) -> list[Probe[SubjectT]]:
+    def fitting(self, *subject: SubjectP.args, **named: SubjectP.kwargs) -> list[Probe[SubjectP]]:
         """Those that can be run against it."""
-        return [probe for probe in self if probe.fits(subject)]
+        return [probe for probe in self if probe.fits(*subject, **named)]
 
-    def checks(self, subject: SubjectT) -> list[Check]:
+    def checks(self, *subject: SubjectP.args, **named: SubjectP.kwargs) -> list[Check]:
         """Run all that fit."""
-        return [probe(subject) for probe in self.fitting(subject)]
+        return [probe(*subject, **named) for probe in self.fitting(*subject, **named)]
 
-    def audit(self, audit: Audit, subject: SubjectT) -> None:
+    def audit(self, audit: Audit, *subject: SubjectP.args, **named: SubjectP.kwargs) -> None:
         """Run all that fit, and keep what they find."""
-        for probe in self.fitting(subject):
+        for probe in self.fitting(*subject, **named):
             audit.progress(probe.name)
-            audit.run(partial(probe, subject))
+            audit.run(partial(probe, *subject, **named))
+
+
+def _in_part(
+    run: Callable[[PartT], Check], part: Callable[SubjectP, PartT]
+) -> Callable[SubjectP, Check]:
+    def look(*subject: SubjectP.args, **named: SubjectP.kwargs) -> Check:
+        return run(part(*subject, **named))
+
+    return look
 
 
 def number(value: float, digits: int = 4) -> str:

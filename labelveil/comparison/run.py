@@ -58,7 +58,7 @@ class Comparison:
     @property
     def complete(self) -> bool:
         """Whether every method that was asked for has run at every ε."""
-        return not any("error" in record for record in self.records if _asked(record))
+        return not any("error" in record for record in self.records if _is_private(record))
 
 
 def _failures(records: Iterable[dict[str, Any]]) -> list[str]:
@@ -70,7 +70,7 @@ def _failures(records: Iterable[dict[str, Any]]) -> list[str]:
     return [*dict.fromkeys(failed)]
 
 
-def _asked(record: dict[str, Any]) -> bool:
+def _is_private(record: dict[str, Any]) -> bool:
     return math.isfinite(Job.from_json(record).epsilon)
 
 
@@ -102,9 +102,9 @@ def run_comparison(settings: CompareSettings) -> Comparison:
             with terminated_as_interrupted():  # the workers end with this process
                 run_jobs(todo, data_set, workers, out / "logs" / "worker", keep)
     records = [{**job.to_json(), **results[job]} for job in jobs]
-    asked = [record for record in records if _asked(record)]
-    if all("error" in record for record in asked):
-        raise ConfigError(f"nothing to compare: {'; '.join(_failures(asked))}")
+    private = [record for record in records if _is_private(record)]
+    if all("error" in record for record in private):
+        raise ConfigError(f"nothing to compare: {'; '.join(_failures(private))}")
     cells = summarise(records)
     write_csv(cells, out / "table.csv")
     names = {job.method.randomizer for job in jobs}

@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from labelveil.audit.canaries.endpoint import Fetched, Part
-from labelveil.audit.canaries.party import Sent, one_run_check
+from labelveil.audit.canaries.party import one_run_check
 from labelveil.audit.canaries.worlds import CONFIG, World, make_worlds
 from labelveil.audit.settings import CanarySettings
 from labelveil.audit.verdict import Verdict
@@ -69,8 +69,8 @@ def test_messages_of_two_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     checks = rehearsal_checks(messages, world.in_row_order)
     assert [check.name for check in checks if check.verdict is Verdict.FAIL] == []
     assert checks[0].verdict is Verdict.PASS  # noise and outputs, made again from the key
-    sent = Sent(world.in_row_order, *map(answer, messages))
-    assert one_run_check(sent).verdict is Verdict.PASS
+    secrets, first, second = world.in_row_order, *map(answer, messages)
+    assert one_run_check(secrets, first, second).verdict is Verdict.PASS
     # the same codes, of a message that says that it spends half of what it does
     halved = messages[0].manifest.model_copy(
         update={
@@ -80,8 +80,8 @@ def test_messages_of_two_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             ]
         }
     )
-    claiming_less = replace(sent, first=replace(sent.first, manifest=halved.to_bytes()))
-    assert one_run_check(claiming_less).verdict is Verdict.FAIL
+    claiming_less = replace(first, manifest=halved.to_bytes())
+    assert one_run_check(secrets, claiming_less, second).verdict is Verdict.FAIL
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import sqlite3
 
 from labelveil.label_party.server.catalog import Catalog
 from labelveil.label_party.store.entries import LABELS, Answer, Charge
-from labelveil.label_party.store.pay_once import read_outcome
+from labelveil.label_party.store.purchase import read_outcome
 from labelveil.label_party.store.recovery import recover
 from labelveil.label_party.store.release_store import ANSWERED_FILE, Store
 from tests.label_party.conftest import Party

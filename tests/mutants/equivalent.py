@@ -197,11 +197,8 @@ EQUIVALENT: dict[tuple[str, str], str] = {
             "sums over ranges of any size"
         )
         for line in (
-            "counted = self._work.run([CountStrata(part, values) for part in self._ranges(1)])",
-            "sums = np.sum(self._work.run([Sums(part, strata) for part in self._ranges(1)]),"
-            " axis=0)",
             "tasks = [Count(part, tuple(groups), strata) for part in self._ranges(1)]",
-            "effects = self._work.run([Measure(part, tuple(grids)) for part in self._ranges(1)])",
+            "return self._work.run([OfRange(part, made) for part in self._ranges(1)])",
         )
     },
     (

@@ -32,8 +32,8 @@ from labelveil.audit.attacks.one_run import (
     OneRun,
     Outputs,
     View,
+    bound_guesses,
     draw_secrets,
-    score,
     views_of,
 )
 from labelveil.audit.verdict import GATE, Bounds, Power
@@ -215,7 +215,7 @@ def _test(draw: Callable[[Integers], Outputs], suspect: Suspect, runs: int, test
     )
     outputs = draw(np.where(secret == 1, likely, unlikely))
     guesses = np.where(suspect.members[suspect.view.encode(outputs)], 1, -1)
-    return score(guesses, secret, tests)
+    return bound_guesses(guesses, secret, tests)
 
 
 def _powers(counts: Counts, runs: int, epsilon: float) -> tuple[Power, ...]:

@@ -38,7 +38,7 @@ WordSampler = Callable[[Integers, Words], np.ndarray]
 
 
 @dataclass(frozen=True)
-class Certificate:
+class WorstRatio:
     """The worst ratio of a matrix of weights against a claimed ε."""
 
     ratio: Fraction | None
@@ -80,7 +80,7 @@ def exp_series(epsilon: float | Fraction) -> Fraction:
     return total
 
 
-def certify(rows: Sequence[Sequence[int]], epsilon: float | Fraction) -> Certificate:
+def worst_ratio(rows: Sequence[Sequence[int]], epsilon: float | Fraction) -> WorstRatio:
     """Find the worst ratio of an (r, d) matrix of non-negative integers and compare it with e^ε.
 
     Row y are the weights of label y; all rows have one sum.
@@ -91,11 +91,11 @@ def certify(rows: Sequence[Sequence[int]], epsilon: float | Fraction) -> Certifi
     for z, column in enumerate(zip(*rows, strict=True)):
         high, low = max(column), min(column)
         if low == 0 < high:
-            return Certificate(None, limit, z)
+            return WorstRatio(None, limit, z)
         # high / low > worst, without a fraction for every column
         if high * worst.denominator > low * worst.numerator:
             worst, output = Fraction(high, low), z
-    return Certificate(worst, limit, output)
+    return WorstRatio(worst, limit, output)
 
 
 def count_weights(sampler: WordSampler, labels: int, probes: int = PROBES) -> CountedMatrix:

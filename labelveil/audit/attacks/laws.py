@@ -256,9 +256,12 @@ def noise_check(
         for aspect, tail in noise_tails(table, key[2]).items()
     }
     ((what, size, scale), aspect), smallest = min(tails.items(), key=lambda each: each[1])
+    # each aspect of each table has its part: of as many tables as there may be, where it depends on
+    # noise which of them are there
     level = GATE * len(tables) / (len(tails) * max(groups, len(tables)))
     enough = claimed is None or spent <= claimed * (1 + 1e-9)
     (_, cells, largest), most = max(tables.items(), key=lambda each: each[1].size)
+    # the same noise, but that one cell never has any: would that have been refuted?
     exact = noise_tails(np.where(np.arange(cells) == 0, 0, most), largest)
     powers = [
         Power(

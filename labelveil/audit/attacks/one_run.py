@@ -185,8 +185,8 @@ def one_run(outputs: Outputs, secrets: Integers, parts: int = 0) -> list[OneRun]
     guesser = learn_guesser(outputs[:start], secrets[:start], secrets.size - start)
     guesses, rest = guesser(outputs[start:]), secrets[start:]
     split = np.array_split(np.arange(rest.size), parts) if parts else []
-    runs = [score(guesses, rest, 1 + (parts > 0))]
-    return runs + [score(guesses[part], rest[part], 2 * parts) for part in split]
+    runs = [bound_guesses(guesses, rest, 1 + (parts > 0))]
+    return runs + [bound_guesses(guesses[part], rest[part], 2 * parts) for part in split]
 
 
 def rare_event(
@@ -202,10 +202,10 @@ def rare_event(
     guesser = learn_guesser(
         outputs[pilot], secrets[pilot], secrets[counted].size, least=0.0, views=views
     )
-    return score(guesser(outputs[counted]), secrets[counted], tests), str(guesser)
+    return bound_guesses(guesser(outputs[counted]), secrets[counted], tests), str(guesser)
 
 
-def score(guesses: Integers, secrets: Integers, tests: int = 1) -> OneRun:
+def bound_guesses(guesses: Integers, secrets: Integers, tests: int = 1) -> OneRun:
     """Bound ε from guesses (-1: none) that were fixed without looking at these records' secrets."""
     made = guesses >= 0
     correct = int(np.count_nonzero(guesses[made] == secrets[made]))

@@ -414,6 +414,7 @@ def largest_sum(
     most 1. ``where`` puts a feature, a column of the table and one of the feature in words;
     ``skipped`` are pairs of columns that may well go together.
     """
+    # features are of size at most 1, so that no sum varies more than its column by itself
     variance = _SLACK * (centred**2).sum(axis=0)
     sums = sum(feature.shape[1] for feature in features.values()) * centred.shape[1]
     thresholds = bernstein_threshold(variance, 1.0, alpha / (2 * sums))

@@ -24,9 +24,9 @@ from labelveil.audit.attacks.one_run import (
     PILOT,
     Guesser,
     OneRun,
+    bound_guesses,
     draw_secrets,
     learn_guesser,
-    score,
     uniform,
 )
 from labelveil.audit.attacks.rows_apart import (
@@ -253,6 +253,7 @@ def epochs_check(returned: Returned) -> Check:
         )
         variance = float(spread @ others**2)
         threshold = float(bernstein_threshold(variance, 0.25, level))
+        # what the sum comes to if every event has the same noise again
         whole = words.size * math.sqrt(float((words**2).mean() * (others**2).mean()))
         share = least_share(threshold, variance, whole)
         size = abs(float(words @ others))
@@ -343,7 +344,7 @@ def _rarer(pair: Pair, shares: Floats) -> float:
 def distinguish(
     codes: Integers, secrets: Integers, pairs: Sequence[Pair], shares: Floats
 ) -> dict[Pair, OneRun]:
-    """Choose a few pairs of worlds, and guessers, on a pilot share; score them on other records.
+    """Choose a few pairs of worlds, and guessers, on a pilot share; judge them by others.
 
     A world is a set of secrets: if each two are ε-close, so are mixtures of them. (k,) ``shares``
     are the secrets' probabilities: of the commoner world as many records are left out, at random,
@@ -367,7 +368,7 @@ def distinguish(
     best = sorted(guessers, key=lambda pair: -guessers[pair][0].known)[: TESTED - 1]
     tested = {max(guessers, key=lambda pair: _rarer(pair, shares)), *best}
     return {
-        pair: score(guesser(codes[rest]), bits, TESTED)
+        pair: bound_guesses(guesser(codes[rest]), bits, TESTED)
         for pair, (guesser, rest, bits) in guessers.items()
         if pair in tested
     }

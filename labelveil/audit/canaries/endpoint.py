@@ -87,7 +87,7 @@ class Refusal:
     text: str
 
 
-class Wrong(NamedTuple):
+class WrongRequest(NamedTuple):
     """What is wrong about a request that must be refused, and with which status of the contract."""
 
     status: str
@@ -96,14 +96,16 @@ class Wrong(NamedTuple):
 
 
 REQUESTS = {
-    "another data set": Wrong("PERMISSION_DENIED", {"data_set": "another-data-set", "epoch": ""}),
-    "no data set": Wrong("INVALID_ARGUMENT", {"data_set": "", "epoch": ""}),
-    "an epoch that does not exist": Wrong("NOT_FOUND", {"epoch": "no-such-epoch"}),
-    "another release's digest": Wrong(
+    "another data set": WrongRequest(
+        "PERMISSION_DENIED", {"data_set": "another-data-set", "epoch": ""}
+    ),
+    "no data set": WrongRequest("INVALID_ARGUMENT", {"data_set": "", "epoch": ""}),
+    "an epoch that does not exist": WrongRequest("NOT_FOUND", {"epoch": "no-such-epoch"}),
+    "another release's digest": WrongRequest(
         "FAILED_PRECONDITION", fetched={"manifest_sha256": bytes(32)}
     ),
-    "a short digest": Wrong("INVALID_ARGUMENT", fetched={"manifest_sha256": bytes(5)}),
-    "a row beyond the last": Wrong("OUT_OF_RANGE", fetched={"start_row": 1 << 50}),
+    "a short digest": WrongRequest("INVALID_ARGUMENT", fetched={"manifest_sha256": bytes(5)}),
+    "a row beyond the last": WrongRequest("OUT_OF_RANGE", fetched={"start_row": 1 << 50}),
 }
 """Requests that must be refused."""
 
@@ -130,7 +132,7 @@ class Endpoint:
                 f" --server-name and --data-set{through_proxy(not_none(self._connection.address))}"
             ) from error
 
-    def refuse(self, wrong: Wrong) -> Refusal:
+    def refuse(self, wrong: WrongRequest) -> Refusal:
         """Make a request that must be refused, and say how it ended."""
         try:
             answer = self.describe(**wrong.described)
@@ -287,9 +289,9 @@ def sizes_check(served: Served) -> Check:
     """Sizes are a function of the number of rows and of what was asked for: computed here."""
     endpoint, whole = served.endpoint, served.whole
     rows, content = whole.stated.rows, whole.stated.content
-    asked = [0, 4096, *draw_secrets(2, 100_000).tolist()]
+    chunks = [0, 4096, *draw_secrets(2, 100_000).tolist()]
     wrong = []
-    for chunk in asked:
+    for chunk in chunks:
         step = max((chunk or CHUNK_BYTES) // (content.key_bytes + content.code_bytes), 1)
         cuts = [min(step, rows - start) for start in range(0, rows, step)]
         sizes = [(content.key_bytes * n, content.code_bytes * n) for n in cuts]
@@ -299,7 +301,7 @@ def sizes_check(served: Served) -> Check:
             wrong.append(chunk)
     return Check(
         verdict=verdict_of(not wrong),
-        tried=f"The release was fetched in messages of at most {', '.join(map(str, asked))} bytes"
+        tried=f"The release was fetched in messages of at most {', '.join(map(str, chunks))} bytes"
         " (0: as many as it likes), and the size of each compared with the one computed.",
         found=f"Others came for {wrong}." if wrong else "All are as computed.",
     )
@@ -342,7 +344,7 @@ def unknown_clients_check(served: Served) -> Check:
         for name, (certificate, key) in clients.items():
             own = {"certificate": certificate, "private_key": key}
             with connected(connection.model_copy(update=own), timeout=10.0) as endpoint:
-                refusals[name] = endpoint.refuse(Wrong("UNAUTHENTICATED"))
+                refusals[name] = endpoint.refuse(WrongRequest("UNAUTHENTICATED"))
     admitted = sum(refusal == Refusal("OK", "") for refusal in refusals.values())
     return Check(
         verdict=verdict_of(not admitted),
@@ -359,31 +361,33 @@ def fetched_certificate(answer: Fetched) -> Audit:
         return certify(Path(folder))
 
 
-BEYOND = Probes[Served]()
+NOT_CHECKABLE = Probes[Served]()
 """What nobody can see who only asks a running party, and what would show it."""
 
-beyond = partial(BEYOND.beyond, tried="Not over the wire, without labels of the auditor's own.")
+not_checkable = partial(
+    NOT_CHECKABLE.not_checkable, tried="Not over the wire, without labels of the auditor's own."
+)
 
-beyond(
+not_checkable(
     "cold starts differ",
     "Does a server that starts again draw the same noise?",
     "Every release has fresh randomness.",
     "Plant the same canaries in two epochs, or run `labelveil audit party` without --address on the"
     " software.",
 )
-beyond(
+not_checkable(
     "latency and refusals do not depend on labels",
     "Do times, sizes or errors change with a label?",
     "What the server does depends on requests and the public population alone.",
     "It takes two data sets that differ in one label: run the software, without --address.",
 )
-beyond(
+not_checkable(
     "labels that change later",
     "What happens when a label is changed after its release?",
     "A release is frozen, or charged again.",
     "Plant canaries, have labels changed, and fetch again.",
 )
-beyond(
+not_checkable(
     "logs and backups",
     "Do logs or backups hold labels or keys of noise?",
     "Nothing that leaves the machine holds them.",

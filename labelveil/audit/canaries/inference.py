@@ -163,7 +163,7 @@ def log_odds_change(channel: Floats, prior: Floats) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Message:
+class EventMessage:
     """What is sent of one event, what was released of its labels' distribution, and the claim."""
 
     codebook: Codebook
@@ -187,7 +187,7 @@ class Message:
         return leakage([replace(p, prior=q) for p, q in zip(self.counted, flat, strict=True)])
 
 
-MESSAGE = Probes[Message]()
+MESSAGE = Probes[EventMessage]()
 """The advantages under the released prior and under the priors that help an attacker most."""
 
 
@@ -195,7 +195,7 @@ MESSAGE = Probes[Message]()
     "additive advantage",
     "How much better does one message make the best guess of an event's labels?",
 )
-def additive_check(message: Message) -> Check:
+def additive_check(message: EventMessage) -> Check:
     codebook, epsilon = message.codebook, message.epsilon
     released, uniform = message.released.additive, message.uniform.additive
     pair = worst_pair(codebook)
@@ -220,7 +220,7 @@ def additive_check(message: Message) -> Check:
 @MESSAGE.add(
     "multiplicative advantage", "How many times as good does one message make the best guess?"
 )
-def multiplicative_check(message: Message) -> Check:
+def multiplicative_check(message: EventMessage) -> Check:
     most = math.exp(message.epsilon)
     released, uniform = message.released.multiplicative, message.uniform.multiplicative
     return Check(
@@ -235,7 +235,7 @@ def multiplicative_check(message: Message) -> Check:
 @MESSAGE.add(
     "change of beliefs", "How far can one message move what is believed of an event's labels?"
 )
-def beliefs_check(message: Message) -> Check:
+def beliefs_check(message: EventMessage) -> Check:
     released, epsilon = message.released, message.epsilon
     ratio = sum(part.ratio for part in message.counted)
     largest = max(released.largest, ratio)
@@ -253,7 +253,7 @@ def beliefs_check(message: Message) -> Check:
     )
 
 
-def beliefs_plot(message: Message) -> dict[str, Any]:
+def beliefs_plot(message: EventMessage) -> dict[str, Any]:
     """Prior and posterior probabilities for the report, at most some hundreds of dots."""
     before, after = [], []
     for part in message.counted:
@@ -291,18 +291,17 @@ def audit_inference(files: RunFiles, progress: Progress = silent) -> Audit:
     books, released = manifest.codebooks, manifest.message.released
     codebook = books.books[stratum]
     priors = [*(released.laws_of_strata or [released.laws])[stratum].items()]
-    message = Message(codebook, priors, epsilon)
+    message = EventMessage(codebook, priors, epsilon)
     MESSAGE.audit(audit, message)
     audit.plots["beliefs"] = beliefs_plot(message)
     progress("read the run")
     run = read_run(files, *books.starts[stratum : stratum + 2])
     canaries = None if run is None else choose_canaries(run, codebook)
     total = audit.claimed if audit.claimed is not None else epsilon
-    curves = dict[str, Any](ceiling=guess_probability(total))
-    attacked = Attacked(files, run, canaries, total, epsilon, curves)
+    attacked = Attacked(files, run, canaries, total, epsilon)
     MODEL.audit(audit, attacked)
     if attacked.possible:
-        audit.plots["attack"] = curves
+        audit.plots["attack"] = attacked.curves
     return audit
 
 

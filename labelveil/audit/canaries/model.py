@@ -19,13 +19,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from labelveil.audit.attacks.one_run import OneRun, learn_guesser, score, uniform
+from labelveil.audit.attacks.one_run import OneRun, bound_guesses, learn_guesser, uniform
 from labelveil.audit.power import expected_one_run_bound, guess_probability
 from labelveil.audit.settings import RunFiles
 from labelveil.audit.verdict import GATE, SHOWN, Check, Power, Probes, Verdict, verdict_of
@@ -127,7 +128,7 @@ def attack_predictions(
     upwards = np.corrcoef(pilot, secrets[:start])[0, 1] >= 0 if np.ptp(pilot) > 0 else True
     right = ((rest > middle) == upwards) == secrets[start:]
     order = np.argsort(-np.abs(rest - middle), kind="stable")
-    return Attack(score(guessers[name](rest), secrets[start:]), name, _curve(right[order]))
+    return Attack(bound_guesses(guessers[name](rest), secrets[start:]), name, _curve(right[order]))
 
 
 def attack_control(
@@ -153,7 +154,7 @@ def attack_control(
     )
     order = np.argsort(-np.abs(revealed), kind="stable")
     right = (revealed > 0) == canaries.secrets
-    measured = score(guesses.astype(np.int64), canaries.secrets)
+    measured = bound_guesses(guesses.astype(np.int64), canaries.secrets)
     return Attack(measured, "remembered output", _curve(right[order]))
 
 
@@ -241,11 +242,28 @@ class Attacked:
     canaries: SecretBits | None
     claimed: float  # of the whole release
     epsilon: float  # of an event's labels
-    curves: dict[str, Any]  # for the report, put in by the checks
 
     @property
     def possible(self) -> bool:
-        return self.canaries is not None
+        return self.run is not None and self.canaries is not None
+
+    @cached_property
+    def model(self) -> Attack:
+        """By what the model predicts; only where it is possible, as the next."""
+        run = not_none(self.run)
+        return attack_predictions(run.predictions, run.features, not_none(self.canaries))
+
+    @cached_property
+    def control(self) -> Attack:
+        """By what a model that memorises would predict."""
+        run, canaries = not_none(self.run), not_none(self.canaries)
+        return attack_control(run.codes, run.features, canaries, self.epsilon)
+
+    @property
+    def curves(self) -> dict[str, Any]:
+        """Both, for the report, and the share of right guesses that the claim allows."""
+        ceiling = guess_probability(self.claimed)
+        return {"ceiling": ceiling, "model": self.model.curve, "control": self.control.curve}
 
 
 MODEL = Probes[Attacked]()
@@ -253,11 +271,9 @@ MODEL = Probes[Attacked]()
 
 @MODEL.add("label inference from the model", "Does the trained model remember labels?")
 def model_check(attacked: Attacked) -> Check:
-    run, canaries, claimed = attacked.run, attacked.canaries, attacked.claimed
-    if run is None or canaries is None:
+    if not attacked.possible:
         return _nothing_to_attack(attacked)
-    attack = attack_predictions(run.predictions, run.features, canaries)
-    attacked.curves["model"] = attack.curve
+    attack, claimed, canaries = attacked.model, attacked.claimed, not_none(attacked.canaries)
     result, origin = attack.result, "planted" if canaries.planted else "found"
     return result.check(
         claim=f"From the model a canary's secret bit is guessed with probability at most"
@@ -277,11 +293,7 @@ def model_check(attacked: Attacked) -> Check:
     fits=lambda attacked: attacked.possible,
 )
 def control_check(attacked: Attacked) -> Check:
-    run, canaries = not_none(attacked.run), not_none(attacked.canaries)
-    epsilon = attacked.epsilon
-    attack = attack_control(run.codes, run.features, canaries, epsilon)
-    attacked.curves["control"] = attack.curve
-    result = attack.result
+    epsilon, result = attacked.epsilon, attacked.control.result
     reach = expected_one_run_bound(epsilon, max(result.guesses, 1), SHOWN)
     strong = result.shown >= POWER * reach
     return Check(

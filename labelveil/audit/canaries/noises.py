@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -27,20 +26,9 @@ DECISIONS = 4000  # of each kind
 BINS = 8  # of the labels in a synthetic table
 
 
-@dataclass(frozen=True)
-class Known:
-    """Labels parties with releases of few events, whose labels and categories are known."""
-
-    worlds: Sequence[World]
-    effort: int = 1
-
-    @property
-    def queried(self) -> Sequence[World]:
-        """Those that answer further queries, too."""
-        return self.worlds[: QUERIED * self.effort]
-
-
-NOISES = Probes[Known](refused=Verdict.FAIL)
+NOISES = Probes[Sequence[World], int](refused=Verdict.FAIL)
+"""Of labels parties with releases of few events, whose labels and categories are known, and of how
+many times as much is asked: ``QUERIED`` times as many parties answer further queries, too."""
 
 
 @NOISES.add(
@@ -49,8 +37,7 @@ NOISES = Probes[Known](refused=Verdict.FAIL)
     "Every cell of a histogram has discrete Laplace noise of the stated scale.",
     not_looked_at="Noise of messages that have no histogram of their own.",
 )
-def histograms_check(known: Known) -> Check:
-    worlds = known.worlds
+def histograms_check(worlds: Sequence[World], _: int) -> Check:
     noises: list[laws.Noise] = []
     for world in worlds:
         manifest = world.manifest
@@ -72,8 +59,8 @@ def histograms_check(known: Known) -> Check:
     "Every named category's count has discrete Laplace noise of the stated scale.",
     not_looked_at="Lists whose length the counts decide; stable sets.",
 )
-def leaders_check(known: Known) -> Check:
-    worlds = known.queried
+def leaders_check(worlds: Sequence[World], effort: int) -> Check:
+    worlds = worlds[: QUERIED * effort]
     noises: list[laws.Noise] = []
     spent = claimed = 0.0
     for world in worlds:
@@ -103,7 +90,7 @@ def leaders_check(known: Known) -> Check:
     "Every measured count has discrete Laplace noise of the stated variance.",
     not_looked_at="Which tables are measured, and tables between the first two and the last.",
 )
-def tables_check(known: Known) -> Check:
+def tables_check(worlds: Sequence[World], effort: int) -> Check:
     """Noise of the tables of counts that `synthesize` measures: those of one column, and the last.
 
     Which table is measured next depends on the noise before it, never on its own: so does how many
@@ -111,7 +98,7 @@ def tables_check(known: Known) -> Check:
     """
     noises: list[laws.Noise] = []
     spent = claimed = 0.0
-    worlds, columns = known.queried, ("category", "label")
+    worlds, columns = worlds[: QUERIED * effort], ("category", "label")
     for world in worlds:
         document = world.answer(
             "synthesize", f"--column=category={LIST}", f"--bins={BINS}", "--label=label"
@@ -143,14 +130,14 @@ def tables_check(known: Known) -> Check:
     "A decision between two that differ by little is a coin of the stated odds.",
     not_looked_at="How the labels party calls them; sets that are shown without counts.",
 )
-def decisions_check(known: Known) -> Check:
+def decisions_check(_: Sequence[World], effort: int) -> Check:
     """How often a test for drift says so, and which of two is named, where it depends on noise.
 
     One event below its threshold, a test says "drifted" where noise of scale 1 is 1 or more: with
     probability q / (1 + q), q = 1/e. Of two counts d apart the larger one is named with probability
     1 / (1 + e^(-r d)), r the rate, ε/4 for one name.
     """
-    decisions = DECISIONS * known.effort
+    decisions = DECISIONS * effort
     entropy, rows, q, votes = system_entropy(), 1000, math.exp(-1.0), np.array([6, 0])
     test = DriftTest(NoisyPrior(np.array([500, 500]), Fraction(2), rows), rows, Fraction(1))
     half = rows // 2 + test.threshold - 1

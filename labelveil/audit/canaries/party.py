@@ -32,7 +32,7 @@ from labelveil.audit.attacks.implementation import (
 )
 from labelveil.audit.attacks.laws import same_histograms, same_noise_check
 from labelveil.audit.canaries.endpoint import (
-    BEYOND,
+    NOT_CHECKABLE,
     REQUESTS,
     SERVED,
     Endpoint,
@@ -43,7 +43,7 @@ from labelveil.audit.canaries.endpoint import (
     fetched_certificate,
 )
 from labelveil.audit.canaries.model import SecretBits, attack_control
-from labelveil.audit.canaries.noises import NOISES, Known
+from labelveil.audit.canaries.noises import NOISES
 from labelveil.audit.canaries.sessions import OFFER, SESSIONS, ask_for_more
 from labelveil.audit.canaries.sums_asked import SUMS, ask_for_sums, make_sums_world
 from labelveil.audit.canaries.worlds import HISTOGRAMS, QUERIED, UPPER, World, make_worlds
@@ -107,14 +107,14 @@ def _running(audit: Audit, connection: Connection) -> None:
     audit.fields, audit.plots = certified.fields, certified.plots
     # of behaviour some was tried, and the rest is named
     audit.checks += (check for check in certified.checks if check.name != BEHAVIOUR.name)
-    BEYOND.audit(audit, served)
+    NOT_CHECKABLE.audit(audit, served)
 
 
-RUNNING_STEPS = 2 + len(SERVED) + len(BEYOND)
+RUNNING_STEPS = 2 + len(SERVED) + len(NOT_CHECKABLE)
 
 
 def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: bool) -> None:
-    whole, less, again, questioned, small = worlds = make_worlds(folder, settings, OFFER)
+    whole, less, again, questioned, small = make_worlds(folder, settings, OFFER)
     RELEASED.audit(audit, [whole, less, again, questioned, *small])
     if audit.checks[-1].verdict is Verdict.FAIL:
         return
@@ -130,24 +130,24 @@ def _canaries(audit: Audit, folder: Path, settings: CanarySettings, *, certify: 
         audit.facts |= {"canary events": f"{settings.rows:,}", "canary ε": f"{settings.epsilon:g}"}
         shown, other_shown = shown_by(client, answer), shown_by(other_client, other)
         fetches = 600 * settings.effort
-        TIMED.audit(audit, Timed(client, other_client, settings.epsilon, fetches))
+        TIMED.audit(audit, client, other_client, settings.epsilon, fetches)
     # the logs are whole once their servers have ended
     shown = replace(shown, log=log_kinds(whole.log))
-    ONE_LABEL.audit(audit, (shown, replace(other_shown, log=log_kinds(less.log))))
+    ONE_LABEL.audit(audit, shown, replace(other_shown, log=log_kinds(less.log)))
     if certify:  # of a running party it has been done already
         checks = fetched_certificate(answer).checks
         audit.checks += (c for c in checks if c.verdict is not Verdict.NOT_CHECKABLE)
     with again.serving() as connection, connected(connection) as client:
         served = Served(client, client.fetch(), connection)
         SERVED.audit(audit, served)  # here, as it leaves lines in the log that the other two lack
-    SENT.audit(audit, Sent(whole.in_row_order, answer, served.whole))
-    NOISES.audit(audit, Known(small, settings.effort))
+    SENT.audit(audit, whole.in_row_order, answer, served.whole)
+    NOISES.audit(audit, small, settings.effort)
     audit.progress("ask for more than was sold")
     SESSIONS.audit(audit, ask_for_more(questioned))
     audit.progress("ask for sums")
     world = make_sums_world(folder / "sums", settings, questioned.files)
     SUMS.audit(audit, ask_for_sums(world))
-    AFTERWARDS.audit(audit, (worlds.whole, answer))
+    AFTERWARDS.audit(audit, whole, answer)
 
 
 RELEASED = Probes[Sequence[World]]()
@@ -190,7 +190,7 @@ def shown_by(endpoint: Endpoint, answer: Fetched) -> Observation:
     )
 
 
-ONE_LABEL = Probes[tuple[Observation, Observation]]()
+ONE_LABEL = Probes[Observation, Observation]()
 """Everything that is shown is the same in both worlds, aspect by aspect."""
 
 
@@ -198,8 +198,8 @@ def aspect(name: str, question: str, claim: str, seen_of: Callable[[Observation]
     """Declare something that must be the same, a sequence place by place, or a set."""
 
     @ONE_LABEL.add(name, question, claim)
-    def check(worlds: tuple[Observation, Observation]) -> Check:
-        seen, other = map(seen_of, worlds)
+    def check(shown: Observation, other_shown: Observation) -> Check:
+        seen, other = seen_of(shown), seen_of(other_shown)
         if isinstance(seen, tuple):
             places = enumerate(zip_longest(seen, other))
             differing = [f"place {place}" for place, (a, b) in places if a != b]
@@ -242,17 +242,8 @@ aspect(
 )
 
 
-@dataclass(frozen=True)
-class Timed:
-    """Two parties whose data differ in one label, to be fetched from so often each."""
-
-    party: Endpoint
-    neighbour: Endpoint
-    claimed: float
-    fetches: int
-
-
-TIMED = Probes[Timed](refused=Verdict.FAIL)
+TIMED = Probes[Endpoint, Endpoint, float, int](refused=Verdict.FAIL)
+"""Of two parties whose data differ in one label, at a claimed ε: fetches from each of them."""
 
 
 @TIMED.add(
@@ -260,12 +251,12 @@ TIMED = Probes[Timed](refused=Verdict.FAIL)
     "Does the time that a fetch takes say anything about labels?",
     "Latency does not depend on any label.",
 )
-def latency_check(timed: Timed) -> Check:
+def latency_check(party: Endpoint, neighbour: Endpoint, claimed: float, fetches: int) -> Check:
     return timing_check(
-        (lambda: len(timed.party.fetch().parts), lambda: len(timed.neighbour.fetch().parts)),
-        timed.fetches,
-        timed.claimed,
-        tried=f"{2 * timed.fetches} fetches from one of two parties at random, whose data differ in"
+        (lambda: len(party.fetch().parts), lambda: len(neighbour.fetch().parts)),
+        fetches,
+        claimed,
+        tried=f"{2 * fetches} fetches from one of two parties at random, whose data differ in"
         " one label; medians {:.2f} and {:.2f} ms.",
     )
 
@@ -287,18 +278,9 @@ def log_kinds(path: Path) -> frozenset[str]:
     return frozenset(kinds)
 
 
-@dataclass(frozen=True, eq=False)
-class Sent:
-    """What two starts of a labels party sent about the same labels."""
-
-    secrets: Integers  # (n,) bits, in the order of the rows
-    first: Fetched
-    second: Fetched
-
-
-SENT = Probes[Sent]()
-"""What order and outputs of the rows say about the canary labels, and a second start of the first.
-"""
+SENT = Probes[Integers, Fetched, Fetched]()
+"""Of (n,) secret bits, in the order of the rows, and what two starts of a labels party sent about
+them: what order and outputs say about the bits, and the second start about the first."""
 
 
 @SENT.add(
@@ -306,17 +288,17 @@ SENT = Probes[Sent]()
     "Does the order of rows say anything about labels?",
     "The order of rows says nothing about labels.",
 )
-def order_check(sent: Sent) -> Check:
-    return permutation_check(sent.secrets.astype(np.float64))
+def order_check(secrets: Integers, *_: Fetched) -> Check:
+    return permutation_check(secrets.astype(np.float64))
 
 
 @SENT.add("one run", "How well does an output tell two labels apart?")
-def one_run_check(sent: Sent) -> Check:
-    manifest, codes = sent.first.stated, sent.first.outputs
+def one_run_check(secrets: Integers, first: Fetched, *_: Fetched) -> Check:
+    manifest, codes = first.stated, first.outputs
     several = len(manifest.labels) > 1
     epsilon = manifest.labels_guarantee.epsilon
     ends = manifest.codebooks.only.at_the_ends
-    planted = SecretBits(np.arange(codes.size), sent.secrets, ends, planted=True)
+    planted = SecretBits(np.arange(codes.size), secrets, ends, planted=True)
     run = attack_control(codes, None, planted, epsilon).result
     return run.check(
         claim=f"An output reveals at most ε₂ = {epsilon:.4g} about its label{'s' * several}.",
@@ -333,9 +315,9 @@ def one_run_check(sent: Sent) -> Check:
     "Does a second start draw noise of its own?",
     "Noise comes from the operating system's entropy, again in every process.",
 )
-def cold_start_check(sent: Sent) -> Check:
-    same = ["rows"] * (sent.first.codes == sent.second.codes)
-    equal, powers = same_histograms(sent.first.stated, [sent.second.stated], GATE)
+def cold_start_check(_: Integers, first: Fetched, second: Fetched) -> Check:
+    same = ["rows"] * (first.codes == second.codes)
+    equal, powers = same_histograms(first.stated, [second.stated], GATE)
     same += ["a histogram"] * equal
     return Check(
         verdict_of(not same),
@@ -355,18 +337,16 @@ def cold_start_check(sent: Sent) -> Check:
     "Do two parties with the same labels draw the same noise?",
     "Messages about the same labels have independent noise.",
 )
-def stretches_check(sent: Sent) -> Check:
-    codebook = sent.first.stated.codebooks.only
-    return same_noise_check(sent.first.outputs, sent.second.outputs, codebook)
+def stretches_check(_: Integers, first: Fetched, second: Fetched) -> Check:
+    return same_noise_check(first.outputs, second.outputs, first.stated.codebooks.only)
 
 
-AFTERWARDS = Probes[tuple[World, Fetched]](refused=Verdict.FAIL)
+AFTERWARDS = Probes[World, Fetched](refused=Verdict.FAIL)
 """What becomes of a party and its first release when it goes on."""
 
 
 @AFTERWARDS.add("budget arithmetic", "Is a release charged, and a further one refused?")
-def budget_check(released: tuple[World, Fetched]) -> Check:
-    world, answer = released
+def budget_check(world: World, answer: Fetched) -> Check:
     manifest, before = answer.stated, world.spent
     refusal = world.release("--epoch", "2")
     after = world.spent
@@ -391,8 +371,7 @@ def budget_check(released: tuple[World, Fetched]) -> Check:
     "What is sent after a label has changed?",
     "A label that is updated between requests is frozen, or charged again.",
 )
-def frozen_check(released: tuple[World, Fetched]) -> Check:
-    world, answer = released
+def frozen_check(world: World, answer: Fetched) -> Check:
     world.exchange_labels()
     refusal = world.release()
     with world.serving() as connection, connected(connection) as client:
@@ -411,7 +390,7 @@ def frozen_check(released: tuple[World, Fetched]) -> Check:
     "Does any code on a label's way draw from a predictable generator?",
     "No NumPy generator, nor any other predictable one, is used on the way of a label.",
 )
-def sources_check(_: tuple[World, Fetched]) -> Check:
+def sources_check(*_: object) -> Check:
     return static_check(release_sources(), "the labels party")
 
 

@@ -43,7 +43,7 @@ def clients(world: World) -> Iterator[list[Endpoint]]:
 
 
 @dataclass(frozen=True, eq=False)
-class Session:
+class SessionAnswers:
     """What a server answered about known labels, asked for more than it has sold."""
 
     manifest: Manifest
@@ -68,7 +68,7 @@ class Session:
         return np.rint(sums).astype(np.int64) - np.array(true, dtype=np.int64), scales, whole
 
 
-def ask_for_more(world: World) -> Session:
+def ask_for_more(world: World) -> SessionAnswers:
     """Ask a server, started three times, and once with a lost file; the world has a release."""
     rows, span = world.secrets.size, UPPER - LOWER
     # distinct numbers of 2⁻¹² of the domain
@@ -93,7 +93,7 @@ def ask_for_more(world: World) -> Session:
     with clients(lost) as endpoints:
         again += [endpoints[0].ask(release, sold[0])]
         further += [endpoints[0].ask(release, next(spare))]
-    return Session(
+    return SessionAnswers(
         Manifest.parse(release.manifest),
         np.where(world.secrets == 1, UPPER, LOWER),
         sold,
@@ -113,7 +113,7 @@ def _at_once(
         )
 
 
-SESSIONS = Probes[Session](refused=Verdict.FAIL)
+SESSIONS = Probes[SessionAnswers](refused=Verdict.FAIL)
 TRIED = "The true sums were taken off {} answers about labels that the auditor knows."
 
 
@@ -123,7 +123,7 @@ TRIED = "The true sums were taken off {} answers about labels that the auditor k
     f"A session of {ANSWERS} answers gives {ANSWERS}, whoever asks, and however often the server"
     " starts.",
 )
-def paid_check(session: Session) -> Check:
+def paid_check(session: SessionAnswers) -> Check:
     answers = [*session.answers, *session.further]
     given = sum(isinstance(answer, float) for answer in answers)
     refused = Counter(answer.status for answer in answers if isinstance(answer, Refusal))
@@ -142,7 +142,7 @@ def paid_check(session: Session) -> Check:
     "Does the same question have the same answer?",
     "The same question has the same answer forever: nothing averages out.",
 )
-def same_check(session: Session) -> Check:
+def same_check(session: SessionAnswers) -> Check:
     first, again = session.answers[0], session.again
     other = sum(not isinstance(first, float) or answer != first for answer in again)
     return Check(
@@ -158,7 +158,7 @@ def same_check(session: Session) -> Check:
     "Have answers the noise that is paid for?",
     "Every answer has discrete Laplace noise of the stated scale.",
 )
-def noise_check(session: Session) -> Check:
+def noise_check(session: SessionAnswers) -> Check:
     """Noise is the answer less the true sum: of its stated scale, even as often as odd."""
     noise, scales, whole = session.noise
     count, total = noise.size, float((np.abs(noise) / scales).sum())
@@ -189,7 +189,7 @@ def noise_check(session: Session) -> Check:
     "Does any answer repeat the noise of another?",
     "Every answer has noise of its own.",
 )
-def twice_check(session: Session) -> Check:
+def twice_check(session: SessionAnswers) -> Check:
     """The same noise, or the same word: two noises that are alike in units of their scales."""
     noise, scales, _ = session.noise
     count = noise.size

@@ -56,8 +56,8 @@ def ask(planted: Planted, points: int) -> GroupQuestion:
     count += count // EMPTY
     squares = count // SQUARES
     order = np.argsort(draw_secrets(count, 1 << 62))  # those without an event are anywhere
-    asked = groups != NO_GROUP
-    groups[asked] = order[groups[asked]]
+    grouped = groups != NO_GROUP
+    groups[grouped] = order[groups[grouped]]
     # of groups of one kind no weight is negative: what is wrong with each event adds up
     weights = np.array([-MOST_WEIGHT, -1, 1, MOST_WEIGHT])[draw_secrets(groups.size, 4)]
     weights[alike] = np.abs(weights[alike])
@@ -110,23 +110,23 @@ def match(planted: Planted, evidence: Evidence, secret: Path) -> Summed:
             f"the question that {evidence.directory} answers is not beside it; put it there as"
             " question.bin"
         )
-    asked = parsed_question(evidence.question, manifest.population.rows)
+    question = parsed_question(evidence.question, manifest.population.rows)
     labels = planted.counted([manifest.labels[0].missing])[:, 0]
-    lower, upper = asked.bounds
-    found = (np.clip(labels, lower, upper) - lower) / (upper - lower) * asked.steps
+    lower, upper = question.bounds
+    found = (np.clip(labels, lower, upper) - lower) / (upper - lower) * question.steps
     known = np.abs(found - np.rint(found)) < _NEAR
-    places, counted = np.rint(found).astype(np.int64), asked.groups != NONE
-    group, secrets = asked.groups[counted], planted.secrets[counted]
-    count = asked.widths.size
+    places, counted = np.rint(found).astype(np.int64), question.groups != NONE
+    group, secrets = question.groups[counted], planted.secrets[counted]
+    count = question.widths.size
     sizes = np.bincount(group, minlength=count)
     some = np.bincount(group, known[secrets], count) == sizes  # without a label that is uncertain
     kinds = np.full(count, -2)
     kinds[group] = secrets
     kinds[group[kinds[group] != secrets]] = -1
-    scales = asked.scales(stated)
+    scales = question.scales(stated)
     if evidence.answer.size != count or not scales.min() > 0:
         raise ReleaseError("the sums are of other groups than the question's, or without noise")
-    noise = evidence.answer - asked.sums(places[planted.secrets])
+    noise = evidence.answer - question.sums(places[planted.secrets])
     return Summed(
         planted,
         evidence,
@@ -178,6 +178,7 @@ def sums_check(summed: Summed) -> Check:
 )
 def kinds_check(summed: Summed) -> Check:
     """What is wrong with every label of a kind moves all sums of it to one side."""
+    # of large groups alone, too: what is wrong with each event moves their sums farthest
     tails = {
         (kind, int(size)): laws.shift_probability(summed.noise[part], summed.scales[part])
         for kind in np.unique(summed.kinds[summed.kinds >= 0]).tolist()

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from labelveil.audit.attacks.exact_channel import WORDS, certify
+from labelveil.audit.attacks.exact_channel import WORDS, worst_ratio
 from labelveil.audit.certificate.evidence import (
     Evidence,
     each,
@@ -78,7 +78,10 @@ def channel_check(evidence: Evidence) -> Check:
     manifest = evidence.manifest
     group = manifest.privacy.records_per_unit
     strata = [
-        [certify(weights_of(stated), epsilon_of(stated.guarantee) / group) for stated in stratum]
+        [
+            worst_ratio(weights_of(stated), epsilon_of(stated.guarantee) / group)
+            for stated in stratum
+        ]
         for stratum in manifest.by_stratum
     ]
     claimed = float(sum(epsilon_of(stated.guarantee) for stated in worst_stratum(manifest)))

@@ -95,6 +95,7 @@ def plan_of(manifest: Manifest, share: float | None) -> MessagePlan:
         for prior in noisy_histograms(manifest)
     ]
     planned = [(share.group, plan.of_histogram(share)) for share in plan.histograms]
+    # with strata a group's labels are counted twice, over all events and by stratum
     if Counter(paid) != Counter(planned * (2 if manifest.strata else 1)):
         raise OtherSplitError(_OTHER_SPLIT)
     return plan

@@ -4,14 +4,14 @@ Everything here is arithmetic on what both parties hold: no run of the labels pa
 but one, no trust in the code that made the release. That code checks much of it, too; here it is
 worked out a second time on purpose, from the bytes. What cannot be decided from there is said.
 
-A field of the manifest has the worst verdict of the checks that decide it. Those of :data:`BEYOND`
-decide nothing and say what would. So every field is proved, refuted, or named as *not checkable*.
+A field of the manifest has the worst verdict of the checks that decide it. Those of
+:data:`NOT_CHECKABLE` decide nothing and say what would. So every field is proved, refuted, or named
+as *not checkable*.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,17 +20,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from labelveil.audit.certificate import manifest_checks, rebuild, sums
+from labelveil.audit.certificate import manifest_checks, rebuild, row_checks, sums
 from labelveil.audit.certificate.evidence import (
-    CONTENT,
     Evidence,
     claimed_epsilon,
     facts,
     manifest_bytes,
     noisy_histograms,
-    of_codes,
     plots,
     read_rows,
 )
@@ -48,19 +44,11 @@ from labelveil.audit.verdict import (
 )
 from labelveil.common.errors import PrivacyError, ReleaseError
 from labelveil.common.guarantees import Unit
-from labelveil.common.release.blocks import KEY_BYTES, block_ranges, encode_codes, encode_sums
-from labelveil.common.release.folder import POPULATION_FILE, SIGNATURE_FILE, withdrawn_reason
-from labelveil.common.release.manifest import (
-    Manifest,
-    block_digest,
-    content_digest,
-    manifest_digest,
-)
-from labelveil.common.release.signature import read_public_key, verify
+from labelveil.common.release.folder import withdrawn_reason
+from labelveil.common.release.manifest import Manifest, manifest_digest
 from labelveil.common.release.strict_json import parse_json
 
 FORM = Probes[bytes]()
-ROWS = Probes[Evidence](refused=Verdict.FAIL)
 
 
 def certify(
@@ -99,7 +87,7 @@ def certificate(
         audit.facts["withdrawn"] = reason
     FORM.audit(audit, evidence.data)
     CHECKS.audit(audit, evidence)
-    BEYOND.audit(audit, manifest)
+    NOT_CHECKABLE.audit(audit, manifest)
     audit.fields = fields(parse_json(evidence.data), audit.checks, DECIDED)
     FIELDS.audit(audit, audit.fields)
     audit.plots = plots(manifest)
@@ -127,148 +115,6 @@ def form_check(data: bytes) -> Check:
         tried="The strict reader of the features party was run over its bytes.",
         found=reading,
         details={"sha256": hashlib.sha256(data).hexdigest()},
-    )
-
-
-@ROWS.add(
-    "outputs",
-    "Is every value that was sent a declared one?",
-    fits=of_codes,
-    decides=("randomizer.channel.outputs",),
-)
-def outputs_check(evidence: Evidence) -> Check:
-    strata, codes = evidence.manifest.by_stratum, evidence.codes
-    outputs = sum(
-        math.prod(len(stated.channel.get("outputs", [])) for stated in stratum)
-        for stratum in strata
-    )
-    wrong = int(np.count_nonzero(codes >= outputs))
-    return Check(
-        verdict=verdict_of(wrong == 0),
-        claim=f"Every value sent is one of the {outputs} declared outputs.",
-        tried=f"All {codes.size:,} codes were compared with their number.",
-        found=f"{wrong:,} do not fit; {np.unique(codes).size} outputs occur.",
-    )
-
-
-@ROWS.add(
-    "rows of each stratum",
-    "Was every event sent by the channel of its stratum?",
-    "Every event was sent by the channel of its stratum.",
-    fits=lambda evidence: bool(evidence.manifest.strata),
-    decides=("strata.rows",),
-)
-def strata_check(evidence: Evidence) -> Check:
-    manifest = evidence.manifest
-    counts = manifest.codebooks.rows_of(evidence.codes)
-    stated = [stratum.rows for stratum in manifest.strata]
-    wrong = sum(count != rows for count, rows in zip(counts, stated, strict=True))
-    return Check(
-        verdict=verdict_of(not wrong),
-        tried=f"The codes of the channels of all {len(stated)} strata were counted. Whether these"
-        " are the strata that were meant, who knows the events can see: compare them with the"
-        " question, or the column.",
-        found=f"{wrong} of {len(stated)} counts are not what the manifest states.",
-    )
-
-
-@ROWS.add(
-    "content digest",
-    "Are these the rows that the manifest is about?",
-    "The rows are exactly the bytes that the manifest describes.",
-    decides=CONTENT,
-)
-def content_check(evidence: Evidence) -> Check:
-    content, rows = evidence.manifest.content, evidence.labels.height
-    stated, size = evidence.manifest.rows, content.code_bytes
-    if of_codes(evidence):
-        sent = encode_codes(evidence.codes.astype(np.uint16), size)
-    else:
-        sent = encode_sums(evidence.answer)
-    ranges = list(block_ranges(rows, content.block_rows)) if rows == stated else []
-    wrong = abs(len(ranges) - len(content.blocks))
-    for (start, stop), digest in zip(ranges, content.blocks, strict=False):
-        keys = evidence.keys[start:stop].data
-        wrong += block_digest(keys, sent[size * start : size * stop]) != digest
-    whole = content_digest(content.blocks) == content.digest
-    return Check(
-        verdict=verdict_of(rows == stated and wrong == 0 and whole),
-        tried=f"SHA-256 of {len(content.blocks)} blocks was recomputed from the rows.",
-        found=f"{wrong} of {len(ranges)} blocks differ from their stated digests, which"
-        f" {'fit' if whole else 'do not fit'} the digest of all."
-        if rows == stated
-        else f"{rows:,} rows instead of {stated:,}.",
-        details={"digest": content.digest},
-    )
-
-
-@ROWS.add(
-    "population digest",
-    "Are these the events that were agreed on?",
-    "The release covers exactly the events of the stated population, in its order.",
-    decides=("population.digest", "population.keys"),
-)
-def population_check(evidence: Evidence) -> Check:
-    stated, events = evidence.manifest.population.digest, evidence.events
-    if events is None:
-        tried = "The features party submitted the population, so the rows carry no keys."
-        remedy = (
-            f"Compare SHA-256 of the submitted keys with {stated}, or put them beside the manifest"
-            f" as {POPULATION_FILE}."
-        )
-        return Check(Verdict.NOT_CHECKABLE, tried, remedy)
-    fits = hashlib.sha256(events.data).hexdigest() == stated
-    repeated = len(events) - np.unique(events.view(f"S{KEY_BYTES}")).size
-    return Check(
-        verdict=verdict_of(fits and not repeated),
-        tried=f"SHA-256 of {len(events):,} keys was recomputed, and repeated keys counted.",
-        found=f"The digest {'fits' if fits else 'does not fit'}; {repeated:,} keys are repeated.",
-    )
-
-
-@ROWS.add(
-    "row order",
-    "Could the order of rows say anything about labels?",
-    "The order of rows depends on the events' keys alone.",
-    fits=of_codes,
-)
-def order_check(evidence: Evidence) -> Check:
-    key_bytes = evidence.manifest.content.key_bytes
-    if key_bytes == 0:
-        tried = "The rows carry no keys: their order is that of the submitted population."
-        return Check(Verdict.NOT_CHECKABLE, tried, "Compare with the submission.")
-    keys = evidence.keys.view(f"S{key_bytes}").ravel()
-    behind = int(np.count_nonzero(keys[1:] <= keys[:-1]))
-    return Check(
-        verdict=verdict_of(behind == 0),
-        tried="Every key was compared with the one before: ascending order is a function of the"
-        " set of keys.",
-        found=f"{behind:,} rows are not in ascending order.",
-    )
-
-
-@ROWS.add(
-    "signature",
-    "Who stands behind this manifest?",
-    "The labels party signed the manifest's bytes with its Ed25519 key.",
-)
-def signature_check(evidence: Evidence) -> Check:
-    directory, public_key = evidence.directory, evidence.public_key
-    path, looked = directory / SIGNATURE_FILE, "Looked for a signature."
-    if not path.is_file() and public_key is None:
-        unsigned = f"There is no {SIGNATURE_FILE}: this release is not signed."
-        return Check(Verdict.NOT_CHECKABLE, looked, unsigned)
-    if not path.is_file():
-        missing = f"A key was given, but there is no {SIGNATURE_FILE}."
-        return Check(Verdict.FAIL, looked, missing)
-    if public_key is None:
-        remedy = "Pass --public-key with the key that the labels party published."
-        return Check(Verdict.NOT_CHECKABLE, f"Found {SIGNATURE_FILE}.", remedy)
-    holds = verify(read_public_key(public_key, "--public-key"), path.read_bytes(), evidence.data)
-    return Check(
-        verdict=verdict_of(holds),
-        tried=f"{SIGNATURE_FILE} was verified with {public_key}.",
-        found="It is valid." if holds else "It is not a signature of these bytes by this key.",
     )
 
 
@@ -342,12 +188,12 @@ def fields_check(judged: Sequence[Field]) -> Check:
     )
 
 
-BEYOND = Probes[Manifest]()
+NOT_CHECKABLE = Probes[Manifest]()
 """What neither the manifest nor its rows can show, and what can."""
 
-beyond = partial(BEYOND.beyond, tried="Not from a manifest and its rows.")
+not_checkable = partial(NOT_CHECKABLE.not_checkable, tried="Not from a manifest and its rows.")
 
-CODES_DRAWN = beyond(
+CODES_DRAWN = not_checkable(
     "the codes were drawn by this channel",
     "Were the labels randomized by this channel, with fresh randomness?",
     "The randomized labels were sampled with the stated weights, from fresh entropy.",
@@ -355,7 +201,7 @@ CODES_DRAWN = beyond(
     " `labelveil audit mechanism` on the randomizer and `labelveil audit party` on the software.",
     fits=lambda manifest: manifest.sums is None,
 )
-SUMS_DRAWN = beyond(
+SUMS_DRAWN = not_checkable(
     "the sums' noise was drawn as stated",
     "Was the noise on the sums drawn, by group and afresh?",
     "The noise on each sum has the stated scale, and is independent of everything.",
@@ -364,7 +210,7 @@ SUMS_DRAWN = beyond(
     fits=lambda manifest: manifest.sums is not None,
     decides=("sums.widths", "sums.noise"),
 )
-HISTOGRAM_DRAWN = beyond(
+HISTOGRAM_DRAWN = not_checkable(
     "the histogram's noise was drawn as stated",
     "Was the noise on the histogram drawn, and drawn afresh?",
     "The noise on the counts has the stated scale, and is independent of everything.",
@@ -372,13 +218,13 @@ HISTOGRAM_DRAWN = beyond(
     fits=lambda manifest: bool(noisy_histograms(manifest)),
     decides=("prior.noisy_counts", "prior.noise"),
 )
-beyond(
+not_checkable(
     "nothing else was released",
     "Do the same labels leave by another door?",
     "The same labels appear in no other release, and the budget covers all of them.",
     "Read the labels party's ledger (`label-party budget`), and ask who keeps it.",
 )
-beyond(
+not_checkable(
     "grid, bounds, ε and options were chosen without looking",
     "Were the public settings chosen without looking at labels?",
     "Bounds, grid, missing value, ε and options come from public knowledge.",
@@ -388,7 +234,7 @@ beyond(
         *("privacy.division", "privacy.requested_epsilon", "randomizer.details.options"),
     ),
 )
-beyond(
+not_checkable(
     "names and times are what they say",
     "Could a name carry something else?",
     "The release's names and version carry nothing else.",
@@ -399,13 +245,13 @@ beyond(
         *("strata.name",),
     ),
 )
-BEHAVIOUR = beyond(
+BEHAVIOUR = not_checkable(
     "errors and latency say nothing",
     "Do errors or times say anything about labels?",
     "What the server does depends on requests and the public population alone.",
     "Run `labelveil audit party`.",
 )
-beyond(
+not_checkable(
     "the prior was public beforehand",
     "Was the prior known before any label was looked at?",
     "The prior's weights come from public knowledge: they are not private, and no label was counted"
@@ -415,7 +261,7 @@ beyond(
     fits=lambda manifest: any(prior.public or prior.start for prior in manifest.priors),
     decides=("prior.noisy_counts", "prior.noise", "prior.start"),
 )
-beyond(
+not_checkable(
     "nobody has more labels than is said",
     "Does anybody have more labels than ε was computed for?",
     "No user has more labels in the release than the manifest's records of a unit.",
@@ -423,7 +269,7 @@ beyond(
     fits=lambda manifest: manifest.labels_guarantee.unit == Unit.USER,
     decides=("privacy.records_per_unit",),
 )
-beyond(
+not_checkable(
     "priors in force",
     "Did an earlier release pay for the prior that this one uses?",
     "An epoch without a prior of its own uses one that an earlier epoch paid for.",
@@ -431,7 +277,7 @@ beyond(
     fits=lambda manifest: manifest.drift is not None,
     decides=("prior.scale", "prior.guarantee", "drift.in_force"),
 )
-beyond(
+not_checkable(
     "the test for drift was made as stated",
     "Was the test for drift as private as is said?",
     "Statistic and noise of the test are those stated, and its outcome was obeyed.",
@@ -460,9 +306,12 @@ def _shown(value: Any) -> str:
     return f"{len(value)}: {value[0]!s:.12} … {value[-1]!s:.12}"
 
 
-CHECKS = Probes[Evidence]([*sums.CHECKS, *manifest_checks.CHECKS, *rebuild.CHECKS, *ROWS])
+CHECKS = Probes[Evidence](
+    [*sums.CHECKS, *manifest_checks.CHECKS, *rebuild.CHECKS, *row_checks.CHECKS]
+)
 """Everything that a manifest and its rows prove by themselves, in the order in which it is done."""
 
-DECIDED = deciders([*FORM, *CHECKS, *BEYOND])
+DECIDED = deciders([*FORM, *CHECKS, *NOT_CHECKABLE])
 
-STEPS = len(FORM) + len(CHECKS) + len(BEYOND) + len(FIELDS)  # how many are named on the way at most
+STEPS = len(FORM) + len(CHECKS) + len(NOT_CHECKABLE) + len(FIELDS)
+"""How many are named on the way at most."""

@@ -63,26 +63,26 @@ class ParsedQuestion:
 
     def sums(self, places: Integers) -> Integers:
         """(…, G) sums, in steps or steps², of (…, n) labels on the lattice."""
-        asked = np.flatnonzero(self.groups != NONE)
-        group = self.groups[asked]
-        left = places[..., asked] - self.offsets[self.levels[asked]]
+        grouped = np.flatnonzero(self.groups != NONE)
+        group = self.groups[grouped]
+        left = places[..., grouped] - self.offsets[self.levels[grouped]]
         kept = np.clip(left, -self.widths[group], self.widths[group])
         kept = np.where(self.squared[group] == 1, kept**2, kept)
         sums = np.zeros((self.widths.size, *places.shape[:-1]), dtype=np.int64)
-        np.add.at(sums, group, np.moveaxis(kept * self.weights[asked], -1, 0))
+        np.add.at(sums, group, np.moveaxis(kept * self.weights[grouped], -1, 0))
         return np.moveaxis(sums, 0, -1)
 
     @property
     def ranges(self) -> tuple[Integers, Integers]:
         """(G,) the least and the most that labels can add up to, in steps or steps²."""
-        asked = np.flatnonzero(self.groups != NONE)
-        group = self.groups[asked]
-        width, offset = self.widths[group], self.offsets[self.levels[asked]]
+        grouped = np.flatnonzero(self.groups != NONE)
+        group = self.groups[grouped]
+        width, offset = self.widths[group], self.offsets[self.levels[grouped]]
         low = -np.minimum(offset, width)
         high = np.minimum(self.steps - offset, width)
         squared = self.squared[group] == 1
         most = np.where(squared, np.maximum(low**2, high**2), high)
-        ends = np.stack([np.where(squared, 0, low), most]) * self.weights[asked]
+        ends = np.stack([np.where(squared, 0, low), most]) * self.weights[grouped]
         sums = np.zeros((2, self.widths.size), dtype=np.int64)
         np.add.at(sums[0], group, ends.min(axis=0))
         np.add.at(sums[1], group, ends.max(axis=0))
@@ -219,17 +219,17 @@ def question_check(evidence: Evidence) -> Check:
             f"It is not here: put the question with SHA-256 {sums.question} beside the manifest as"
             " question.bin.",
         )
-    asked = parsed_question(data, manifest.population.rows)
+    question = parsed_question(data, manifest.population.rows)
     grid = manifest.labels[0].grid
     stated = Counter({(int(w.squares), w.half_width): w.groups for w in sums.widths})
     fits = {
         "SHA-256": hashlib.sha256(data).hexdigest() == sums.question,
-        "bounds": (*asked.bounds, asked.steps) == (grid[0], grid[-1], len(grid) - 1),
-        "groups": asked.widths.size == sums.groups == manifest.content.rows,
-        "offsets": asked.offsets.tolist() == sums.offsets,
-        "weights": asked.largest_weight == sums.largest_weight,
-        "largest weight": int(np.abs(asked.weights).max()) == max(sums.largest_weight, 1),
-        "widths": asked.ways == stated,
+        "bounds": (*question.bounds, question.steps) == (grid[0], grid[-1], len(grid) - 1),
+        "groups": question.widths.size == sums.groups == manifest.content.rows,
+        "offsets": question.offsets.tolist() == sums.offsets,
+        "weights": question.largest_weight == sums.largest_weight,
+        "largest weight": int(np.abs(question.weights).max()) == max(sums.largest_weight, 1),
+        "widths": question.ways == stated,
     }
     others = [name for name, same in fits.items() if not same]
     return Check(
@@ -237,9 +237,9 @@ def question_check(evidence: Evidence) -> Check:
         f"Its {len(data):,} bytes were read again, and compared with what the manifest states.",
         f"Other {', '.join(others)} are stated."
         if others
-        else f"All is as stated: {np.count_nonzero(asked.groups != NONE):,} of"
-        f" {asked.groups.size:,} events are in one of {asked.widths.size:,} groups each, the others"
-        " in none.",
+        else f"All is as stated: {np.count_nonzero(question.groups != NONE):,} of"
+        f" {question.groups.size:,} events are in one of {question.widths.size:,} groups each, the"
+        " others in none.",
     )
 
 
@@ -258,11 +258,11 @@ def possible_check(evidence: Evidence) -> Check:
     if data is None:
         remedy = "Without the question nobody knows whose sums these are."
         return Check(Verdict.NOT_CHECKABLE, "Looked for the question.", remedy)
-    asked = parsed_question(data, evidence.manifest.population.rows)
-    scales = asked.scales(not_none(evidence.manifest.sums))
+    question = parsed_question(data, evidence.manifest.population.rows)
+    scales = question.scales(not_none(evidence.manifest.sums))
     if answer.size != scales.size or not scales.min() > 0:
         raise ReleaseError("the sums are of other groups than the question's, or without noise")
-    low, high = asked.ranges
+    low, high = question.ranges
     beyond = np.maximum(np.maximum(low - answer, answer - high), 0)
     far = beyond > scales * math.log(4 * scales.size / GATE)
     known = low == high

@@ -146,6 +146,7 @@ def influence_check(trial: Trial) -> Check:
         high = labels >= np.median(labels)
         return np.where([high, uniform(labels.size) < 0.5], 1.0, -1.0)
 
+    # rows are compared in a circle, by a transform as long as the call
     size = next_fast_len(trial.about(trial.sizes.records), real=True)
     kinds = draw_secrets(size, trial.labels.size)
     outputs = trial.subject.mechanism(trial.labels[kinds])

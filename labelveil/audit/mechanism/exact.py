@@ -41,8 +41,8 @@ from labelveil.audit.attacks import replay as replays
 from labelveil.audit.attacks.exact_channel import (
     PlantedEntropy,
     RecordedEntropy,
-    certify,
     count_weights,
+    worst_ratio,
 )
 from labelveil.audit.attacks.one_run import OneRun, Outputs, draw_secrets
 from labelveil.audit.attacks.rows_apart import Association, cells_of, largest_sum
@@ -77,7 +77,7 @@ def sampler_check(trial: Trial) -> Check:
         lambda i, words: trial.named.randomizer.randomize_indices(rows[i], PlantedEntropy(words)),
         len(rows),
     )
-    exact = certify(counted.weights, epsilon)
+    exact = worst_ratio(counted.weights, epsilon)
     published = tuple(tuple(row[z] for z in counted.outputs) for row in channel.rows)
     same = published == counted.weights and len(counted.outputs) == channel.outputs.size
     return Check(

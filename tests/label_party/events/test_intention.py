@@ -130,7 +130,7 @@ def test_a_spread_counts_what_is_listed() -> None:
 
 
 def test_what_public_facts_say_comes_last() -> None:
-    said = warnings_of(usual({"outside": 6}), NAMES, too_few=lambda: "few events")
+    said = warnings_of(usual({"outside": 6}), NAMES, too_few="few events")
     assert said[1] == "few events"
 
 

@@ -27,7 +27,7 @@ from labelveil.label_party.events.columns import NONE
 from labelveil.label_party.events.intention import Spread
 from labelveil.label_party.queries import synthetic_table, top_k
 from labelveil.label_party.queries.evaluation import (
-    Session,
+    EvaluationSession,
     Unsure,
     question_name,
     shown_questions,
@@ -338,8 +338,8 @@ def test_a_spread_counts_events_of_the_list_alone() -> None:
 
 def test_a_session_is_read_back_as_it_was_written() -> None:
     labels = np.array([[1.5, 10.0], [-2.0, 13.0], [0.0, 0.1]])  # 10 is a line's end in a byte
-    kept = Session(bytes(range(32)), labels)
-    again = Session.from_bytes(kept.to_bytes())
+    kept = EvaluationSession(bytes(range(32)), labels)
+    again = EvaluationSession.from_bytes(kept.to_bytes())
     assert again.key == kept.key
     np.testing.assert_array_equal(again.labels, labels)
     line, _, rest = kept.to_bytes().partition(b"\n")

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from labelveil.label_party.queries import evaluation
-from labelveil.label_party.queries.evaluation import Session
+from labelveil.label_party.queries.evaluation import EvaluationSession
 from labelveil.label_party.server.run import running
 from labelveil.label_party.store.entries import Answer, Charge, Purchase
 from labelveil.label_party.store.ledger import Ledger, LedgerError
@@ -294,7 +294,7 @@ def test_a_session_is_for_its_owner_alone(serve: Any, party: Party) -> None:
         asker.ask(np.zeros(EVENTS))
     path = session(party)
     assert path.stat().st_mode & 0o777 == 0o600
-    kept = Session.from_bytes(path.read_bytes())
+    kept = EvaluationSession.from_bytes(path.read_bytes())
     assert sorted(kept.labels[:, 0].tolist()) == sorted(TRUTH.tolist())
     path.unlink()
     with serve() as asker:  # nor does another take its place
@@ -305,7 +305,7 @@ def test_a_session_is_for_its_owner_alone(serve: Any, party: Party) -> None:
 def test_a_backup_holds_no_key_of_noise_and_no_label(serve: Any, party: Party) -> None:
     with serve() as asker:
         given = [asker.ask(np.full(EVENTS, float(i))) for i in range(2)]
-    kept = Session.from_bytes(session(party).read_bytes())
+    kept = EvaluationSession.from_bytes(session(party).read_bytes())
     assert party.run("backup", "--to", "b.tar").code == 0
     data = (party.folder / "b.tar").read_bytes()
     key = (kept.key, kept.key.hex().encode(), base64.b64encode(kept.key).rstrip(b"="))

@@ -28,7 +28,7 @@ from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.question import decode_question, encode_question
 from labelveil.common.release.size import check_message
 from labelveil.common.wire import label_release_pb2 as wire
-from labelveil.label_party.release.answer import questioned_message
+from labelveil.label_party.release.answer import message_for, submitted_question
 from labelveil.label_party.release.run import run_release
 from labelveil.label_party.server.run import running
 from labelveil.label_party.server.submission import MAX_PART_BYTES
@@ -291,7 +291,9 @@ def test_an_answer_that_is_too_large_is_of_its_epoch_alone(
         with pytest.raises(
             DataError, match=r"epoch '1' cannot be answered: a manifest of 3 strata"
         ):
-            questioned_message(config, cast(Any, events))
+            message_for(
+                config, cast(Question, submitted_question(config, cast(Any, events))), EVENTS
+            )
 
 
 def test_a_question_that_was_damaged_at_rest_is_not_answered(world: World) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from labelveil.audit.certificate.evidence import read_evidence
-from labelveil.audit.certificate.run import signature_check
+from labelveil.audit.certificate.row_checks import signature_check
 from labelveil.audit.verdict import Verdict
 from labelveil.common.release.folder import SIGNATURE_FILE
 from labelveil.common.release.signature import read_public_key, verify

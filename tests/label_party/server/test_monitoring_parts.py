@@ -14,11 +14,10 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from labelveil.common.errors import LabelveilError
-from labelveil.label_party.monitoring.budget_metrics import BudgetMetrics
 from labelveil.label_party.monitoring.calls import CANCELLED, OK, Call, Telemetry, Traces
 from labelveil.label_party.server import health as healths
 from labelveil.label_party.server.health import HealthService, Probes
-from labelveil.label_party.server.http_probes import _Connections, _verdict
+from labelveil.label_party.server.http_probes import BudgetMetrics, _Connections, _verdict
 from labelveil.label_party.server.refusal import Refusal
 from labelveil.label_party.store.ledger import LedgerError
 

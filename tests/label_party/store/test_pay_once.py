@@ -17,8 +17,14 @@ from labelveil.common.guarantees import ApproximateDP, PureDP, Unit, ZeroConcent
 from labelveil.label_party.store.disk import StoreError
 from labelveil.label_party.store.entries import Charge
 from labelveil.label_party.store.ledger import Ledger
-from labelveil.label_party.store.pay_once import Outcome, find_outcome, pay_once
-from labelveil.label_party.store.purchase import Order, noting_charges, rehearsing
+from labelveil.label_party.store.purchase import (
+    Order,
+    Outcome,
+    find_outcome,
+    noting_charges,
+    pay_once,
+    rehearsing,
+)
 from labelveil.label_party.store.recovery import recover
 from labelveil.label_party.store.release_store import Store
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from labelveil.label_party.store.ledger import Ledger
-from labelveil.label_party.store.receipt import checked
+from labelveil.label_party.store.receipt import with_receipt
 from labelveil.label_party.store.release_store import Store
 from tests.label_party.conftest import Party
 
@@ -25,7 +25,7 @@ def _identity(party: Party, store: str) -> str:
 def test_a_ledger_that_is_there_is_noted_before_a_command_begins(party: Party) -> None:
     assert party.release().code == 0
     (party.folder / "label_party.toml.receipt").unlink()
-    with checked(party.folder / "label_party.toml", party.config()):
+    with with_receipt(party.folder / "label_party.toml", party.config()):
         assert _noted(party) == {"label_store": _identity(party, "label_store")}
 
 

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from labelveil.common.errors import ReleaseError
 from labelveil.common.release.folder import WITHDRAWN_FILE, withdrawn_reason
-from labelveil.label_party.monitoring.budget_metrics import BudgetMetrics
+from labelveil.label_party.server.http_probes import BudgetMetrics
 from labelveil.label_party.store import recovery
 from labelveil.label_party.store.account import read_accounts
 from labelveil.label_party.store.disk import StoreError

@@ -10,7 +10,7 @@ from scipy.stats import beta, binom
 
 from benchmarks.audit import expected_histogram_event_bound
 from labelveil.audit import power
-from labelveil.audit.attacks.one_run import draw_secrets, score
+from labelveil.audit.attacks.one_run import bound_guesses, draw_secrets
 from tests.effort import one_in
 
 REACH = {  # (ε, m): 95%, one in a million
@@ -133,7 +133,7 @@ def test_on_the_same_scores_all_bounds_are_below_the_truth(epsilon: float) -> No
     bits = draw_secrets(20_000)
     kept = draw_secrets(20_000, 1 << 40) < power.guess_probability(epsilon) * 2**40
     sent = np.where(kept, bits, 1 - bits)
-    ours = score(sent, bits)
+    ours = bound_guesses(sent, bits)
     right, wrong = (int(((sent == 1) & (bits == bit)).sum()) for bit in (1, 0))
     ones = int(bits.sum())
     apart = math.log(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from labelveil.audit.attacks.exact_channel import certify, exp_series
+from labelveil.audit.attacks.exact_channel import exp_series, worst_ratio
 from labelveil.audit.attacks.one_run import OneRun, one_run
 from labelveil.audit.certificate.manifest_checks import channel_check, prior_scale_check
 from labelveil.audit.mechanism.exact import tapes_check
@@ -33,7 +33,7 @@ def test_the_limit_of_a_ratio_lies_just_below_its_exponential(epsilon: str) -> N
     for high, holds in ((math.floor(low * limit), True), (math.ceil(low * limit) + 1, False)):
         rest = 10**80
         rows = [[low, rest - low], [high, rest - high]]
-        assert certify(rows, Fraction(epsilon)).holds == holds
+        assert worst_ratio(rows, Fraction(epsilon)).holds == holds
 
 
 @pytest.mark.parametrize("tests", [1, 2, 20])

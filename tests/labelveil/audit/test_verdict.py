@@ -74,7 +74,9 @@ def test_probes_run_in_order_where_they_fit() -> None:
             raise ReleaseError("three")
         return Check(PASS, "t", "f", claim="It is.", not_looked_at="Others.")
 
-    beyond = probes.beyond("odd", "Is it odd?", "It is odd.", "Ask.", tried="Not.", decides=("b",))
+    unseen = probes.not_checkable(
+        "odd", "Is it odd?", "It is odd.", "Ask.", tried="Not.", decides=("b",)
+    )
     assert [probe.name for probe in probes.fitting(4)] == ["even", "small", "odd"]
     assert [probe.name for probe in probes.fitting(12)] == ["even", "odd"]
     first, second, third = probes.checks(4)
@@ -83,7 +85,7 @@ def test_probes_run_in_order_where_they_fit() -> None:
     )  # fmt: skip
     assert (second.claim, second.not_looked_at) == ("It is.", "Others.")
     assert (third.verdict, third.tried, third.found) == (UNKNOWN, "Not.", "Ask.")
-    assert (even.decides, beyond.decides) == (("a",), ("b",))
+    assert (even.decides, unseen.decides) == (("a",), ("b",))
     refused = small(3)
     assert (refused.verdict, refused.found) == (FAIL, "The subject refused: three")
     assert refused.claim == "The subject can be read and run for this check."

@@ -162,7 +162,7 @@ def test_steps_of_a_progress_bar_are_those_that_run(
         ran("party", *options)
     running, canaries = party.RUNNING_STEPS, party.CANARY_STEPS
     assert seen == [running, canaries, running + canaries]
-    assert running == 2 + len(party.SERVED) + len(party.BEYOND)
+    assert running == 2 + len(party.SERVED) + len(party.NOT_CHECKABLE)
 
 
 def test_files_of_a_run_lie_in_its_folder_unless_they_are_named(

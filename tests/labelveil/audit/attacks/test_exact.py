@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from labelveil.audit.attacks.exact_channel import PlantedEntropy, certify, count_weights
+from labelveil.audit.attacks.exact_channel import PlantedEntropy, count_weights, worst_ratio
 from labelveil.audit.attacks.one_run import draw_secrets, one_run
 from labelveil.audit.attacks.replay import (
     function_check,
@@ -39,7 +39,7 @@ def one_run_of(rows: twins.Rows, records: int) -> float:
 def exact(rows: twins.Rows, claim: float) -> tuple[float, bool]:
     """ε counted from the sampler, and whether the claim holds."""
     counted = count_weights(twins.word_sampler(rows), len(rows))
-    found = certify(counted.weights, claim)
+    found = worst_ratio(counted.weights, claim)
     return found.epsilon, found.holds
 
 
@@ -67,7 +67,7 @@ def test_exact(rows: twins.Rows, claim: float, epsilon: float) -> None:
 @pytest.mark.slow
 def test_exact_sees_scattered_words() -> None:
     counted = count_weights(twins.low_bits_leak, 2, 1 << 23)
-    assert not certify(counted.weights, 1.0).holds
+    assert not worst_ratio(counted.weights, 1.0).holds
 
 
 def test_exact_counts_every_word_of_runs_between_two_tries() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from labelveil.audit.attacks import laws
-from labelveil.audit.attacks.exact_channel import WORDS, certify, count_weights, exp_series
+from labelveil.audit.attacks.exact_channel import WORDS, count_weights, exp_series, worst_ratio
 from labelveil.audit.attacks.implementation import (
     byte_equality_check,
     mantissa_check,
@@ -25,11 +25,11 @@ from labelveil.audit.attacks.implementation import (
     static_check,
 )
 from labelveil.audit.attacks.one_run import (
+    bound_guesses,
     draw_secrets,
     learn_guesser,
     one_run,
     rare_event,
-    score,
     uniform,
 )
 from labelveil.audit.attacks.replay import (
@@ -276,7 +276,7 @@ def test_a_sampler_is_counted_to_the_last_word(data: st.DataObject) -> None:
 
 @given(st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=1, max_size=4))
 def test_the_worst_ratio_is_the_largest_of_all(rows: list[list[int]]) -> None:
-    found = certify(rows, 1)
+    found = worst_ratio(rows, 1)
     worst, excluded = Fraction(1), False
     for column in zip(*rows, strict=True):
         for high, low in itertools.permutations(column, 2):
@@ -378,7 +378,7 @@ def test_sources_are_followed_into_what_both_parties_share() -> None:
 
 
 def test_a_score_counts_guesses_that_were_made() -> None:
-    found = score(np.array([0, 1, -1, 1, 0]), np.array([0, 0, 1, 1, 1]), 2)
+    found = bound_guesses(np.array([0, 1, -1, 1, 0]), np.array([0, 0, 1, 1, 1]), 2)
     assert (found.correct, found.guesses, found.tests) == (2, 4, 2)
     assert found.bound == one_run_bound(2, 4, 0.5e-6)
     drawn = uniform(1000)

@@ -15,7 +15,7 @@ from labelveil.audit.canaries import endpoint
 from labelveil.audit.canaries.endpoint import (
     Refusal,
     Served,
-    Wrong,
+    WrongRequest,
     connected,
     fetch_release,
     unknown_clients_check,
@@ -83,11 +83,11 @@ def test_a_release_is_fetched_whole_and_from_a_row_on(
 
 def test_refusals_are_told_with_their_words(behaviour: Behaviour, reach: Reach) -> None:
     with connected(reach()) as client:
-        assert client.refuse(Wrong("OK")) == Refusal("OK", "")
-        other = Wrong("NOT_FOUND", {"data_set": "visits", "epoch": ""})
+        assert client.refuse(WrongRequest("OK")) == Refusal("OK", "")
+        other = WrongRequest("NOT_FOUND", {"data_set": "visits", "epoch": ""})
         assert client.refuse(other) == Refusal("NOT_FOUND", "no data set 'visits'")
         behaviour.break_after += [0, 0]
-        broken = Wrong("UNAVAILABLE", fetched={"start_row": 5})
+        broken = WrongRequest("UNAVAILABLE", fetched={"start_row": 5})
         assert client.refuse(broken) == Refusal("UNAVAILABLE", "the stream broke")
         assert behaviour.started_at == [5]
         with pytest.raises(ConnectionFailed, match="UNAVAILABLE: the stream broke; check --addr"):

@@ -12,12 +12,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from labelveil.audit.attacks.one_run import score
+from labelveil.audit.attacks.one_run import bound_guesses
 from labelveil.audit.canaries import model
 from labelveil.audit.canaries.inference import (
     MESSAGE,
+    EventMessage,
     LabelsCounted,
-    Message,
     audit_inference,
     counted_labels,
     leakage,
@@ -85,7 +85,8 @@ def verdicts(codebook: Codebook, prior: np.ndarray, epsilon: float) -> list[Verd
     """Of the checks of a message, where one histogram counts all labels."""
     everything = Group(tuple(range(len(codebook.names))), codebook.cells)
     return [
-        one.verdict for one in MESSAGE.checks(Message(codebook, [(everything, prior)], epsilon))
+        one.verdict
+        for one in MESSAGE.checks(EventMessage(codebook, [(everything, prior)], epsilon))
     ]
 
 
@@ -216,11 +217,12 @@ def test_a_smooth_model_is_silent_and_the_control_is_not(run: Made) -> None:
     predicted = {"prediction": columns @ weights}
     trained = np.ones(EVENTS, dtype=np.bool_)
     of_run = Run(run.codes, run.labels[:, None], predicted, trained, run.features, None)
-    attacked = Attacked(cast(RunFiles, None), of_run, run.canaries, 1.0, 1.0, {})
-    for check, name, attack in ((model_check, "model", ridge), (control_check, "control", control)):
+    attacked = Attacked(cast(RunFiles, None), of_run, run.canaries, 1.0, 1.0)
+    for check, attack in ((model_check, ridge), (control_check, control)):
         assert check(attacked).details["correct"] == attack.result.correct
-        assert attacked.curves.pop(name) == attack.curve
-        assert not attacked.curves
+    assert (attacked.curves["model"], attacked.curves["control"]) == (ridge.curve, control.curve)
+    assert ridge.curve != control.curve
+    assert attacked.curves["ceiling"] == pytest.approx(1 / (1 + math.exp(-1)))
     # codes that tell nothing: even a model that has them by heart is silent
     weak = control_check(
         replace(attacked, run=replace(of_run, codes=np.roll(run.codes, 1), features=None))
@@ -245,7 +247,7 @@ def test_a_memorising_model_is_seen(run: Made) -> None:
 def test_a_model_that_saw_planted_labels_is_caught() -> None:
     entropy = seeded_entropy(2)
     secrets = (entropy.words("secrets", 0, 5000) >> np.uint64(63)).astype(np.int64)
-    assert score(secrets, secrets).bound > 4
+    assert bound_guesses(secrets, secrets).bound > 4
 
 
 def test_what_sums_tell_is_said_not_to_be_seen(tmp_path: Path) -> None:

@@ -16,12 +16,12 @@ from labelveil.audit.attacks.laws import noise_probability, noise_tails, shift_p
 from labelveil.audit.attacks.one_run import draw_secrets
 from labelveil.audit.canaries import worlds
 from labelveil.audit.canaries.endpoint import Refusal
-from labelveil.audit.canaries.noises import Known, decisions_check, leaders_check, tables_check
+from labelveil.audit.canaries.noises import decisions_check, leaders_check, tables_check
 from labelveil.audit.canaries.sessions import (
     ANSWERS,
     EPSILON,
     SESSIONS,
-    Session,
+    SessionAnswers,
     paid_check,
     same_check,
 )
@@ -93,7 +93,7 @@ def answered(change: Callable[[np.ndarray], np.ndarray] = lambda noise: noise) -
     noise = np.array([int(laplace(Fraction(s), 1)[0]) for s in scales.tolist()])
     true = np.array([gain.differences(q, 10.0 * secrets).sum() for q in questions])
     values = (true + change(noise)) / (RESOLUTION * secrets.size) * gain.bound
-    return SESSIONS.checks(Session(manifest, 10.0 * secrets, questions, values.tolist()))[2:]
+    return SESSIONS.checks(SessionAnswers(manifest, 10.0 * secrets, questions, values.tolist()))[2:]
 
 
 def again(noise: np.ndarray) -> np.ndarray:
@@ -138,8 +138,8 @@ def test_answers_that_were_not_sold_and_other_answers_are_seen() -> None:
     given: list[float | Refusal] = [float(at) for at in range(ANSWERS)]
     refused: list[float | Refusal] = [Refusal("FAILED_PRECONDITION", "no")]
 
-    def asked(answers: list[float | Refusal], *more: Any) -> Session:
-        return Session(cast(Any, None), np.zeros(1), [], answers, *more)
+    def asked(answers: list[float | Refusal], *more: Any) -> SessionAnswers:
+        return SessionAnswers(cast(Any, None), np.zeros(1), [], answers, *more)
 
     assert paid_check(asked(given + refused)).verdict is Verdict.PASS
     assert paid_check(asked([*given, given[0], *refused])).verdict is Verdict.FAIL
@@ -202,7 +202,7 @@ def test_the_noise_of_queries(
     parties = [
         World(CanarySettings(), tmp_path / str(at), files, made, further=1) for at in range(QUERIED)
     ]
-    found = check(Known(parties))
+    found = check(parties, 1)
     assert found.verdict is (Verdict.PASS if noise is right else Verdict.FAIL), found.found
 
 
@@ -226,7 +226,7 @@ def test_counts_that_say_how_little_noise_they_have_and_an_exact_category_are_se
         return {"leaders": [leaders[at] for at in order], **stated}
 
     world: Any = SimpleNamespace(answer=answer, categories=categories)
-    found = leaders_check(Known([world] * QUERIED))
+    found = leaders_check([world] * QUERIED, 1)
     assert found.verdict is verdict
     assert ("spend 0.06667 of ε = 0.05" in found.found) is (scale == 30)
 
@@ -237,7 +237,7 @@ def test_the_noise_of_tests_for_drift(
     noise: Callable[..., np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("labelveil.common.mechanisms.interactive.drift.discrete_laplace", noise)
-    assert decisions_check(Known([])).verdict is (Verdict.PASS if noise is right else Verdict.FAIL)
+    assert decisions_check([], 1).verdict is (Verdict.PASS if noise is right else Verdict.FAIL)
 
 
 @pytest.mark.slow
@@ -246,7 +246,7 @@ def test_names_that_depend_on_counts_too_much_are_seen(monkeypatch: pytest.Monke
         "labelveil.common.mechanisms.selection.leaders.exponential_peeling",
         lambda scores, rate, draws, source: exponential_peeling(scores, 2 * rate, draws, source),
     )
-    assert decisions_check(Known([])).verdict is Verdict.FAIL
+    assert decisions_check([], 1).verdict is Verdict.FAIL
 
 
 def test_a_party_that_gives_no_answer_fails() -> None:
@@ -255,7 +255,7 @@ def test_a_party_that_gives_no_answer_fails() -> None:
 
     world: Any = SimpleNamespace(answer=answer)
     for check in (leaders_check, tables_check):
-        found = check(Known([world]))
+        found = check([world], 1)
         assert found.verdict is Verdict.FAIL
         assert "top-k is not for sale" in found.found
 
@@ -264,5 +264,5 @@ def test_a_server_that_answers_no_question_ends_in_verdicts() -> None:
     message = SimpleNamespace(marginal=lambda name: (np.array([0.0, 10]), np.array([0.5, 0.5])))
     manifest: Any = SimpleNamespace(names=["label"], message=message)
     refused = [Refusal("UNAVAILABLE", "no")]
-    session = Session(manifest, np.zeros(10), [np.zeros(10)], refused, refused, refused)
+    session = SessionAnswers(manifest, np.zeros(10), [np.zeros(10)], refused, refused, refused)
     assert {check.verdict for check in SESSIONS.checks(session)} == {Verdict.FAIL}

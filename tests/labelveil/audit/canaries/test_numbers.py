@@ -22,7 +22,7 @@ from labelveil.audit.canaries.endpoint import REQUESTS, Fetched, Part, Refusal, 
 from labelveil.audit.canaries.party import ONE_LABEL, Observation, log_kinds, shown_by
 from labelveil.audit.canaries.sessions import (
     ANSWERS,
-    Session,
+    SessionAnswers,
     ask_for_more,
     noise_check,
     paid_check,
@@ -167,7 +167,7 @@ def test_two_parties_show_the_same_aspect_by_aspect() -> None:
     assert shown.events[1] == KEYS[16:32].hex()
     assert set(shown.refusals) == set(REQUESTS)
     one = replace(shown, log=frozenset({"a"}))
-    assert {check.verdict for check in ONE_LABEL.checks((one, one))} == {PASS}
+    assert {check.verdict for check in ONE_LABEL.checks(one, one)} == {PASS}
     names = ["id set", "row order", "refusals do not depend on labels",
              "logs do not depend on labels"]  # fmt: skip
     others = [
@@ -177,14 +177,14 @@ def test_two_parties_show_the_same_aspect_by_aspect() -> None:
         replace(one, log=frozenset({"a", "b"})),
     ]
     for other, name, more in zip(others, names, ({"row order"}, set(), set(), set()), strict=True):
-        checks = {check.name: check for check in ONE_LABEL.checks((one, other))}
+        checks = {check.name: check for check in ONE_LABEL.checks(one, other)}
         assert {n for n, check in checks.items() if check.verdict is FAIL} == {name, *more}
         assert checks[name].bound == math.inf
-    found = dict(zip(names, ONE_LABEL.checks((one, others[1])), strict=True))["row order"]
+    found = dict(zip(names, ONE_LABEL.checks(one, others[1]), strict=True))["row order"]
     assert found.found == "2 differ, such as place 0; place 1."
     assert "300 and 300 of these" in found.tried
     twice = replace(one, events=(*one.events[:-1], one.events[0]))
-    assert ONE_LABEL.checks((one, twice))[0].verdict is FAIL
+    assert ONE_LABEL.checks(one, twice)[0].verdict is FAIL
 
 
 def test_lines_of_a_log_are_told_apart_by_their_kind(tmp_path: Path) -> None:
@@ -209,9 +209,11 @@ def test_lines_of_a_log_are_told_apart_by_their_kind(tmp_path: Path) -> None:
 SOLD = Refusal("FAILED_PRECONDITION", "sold out")
 
 
-def session(answers: list[Any], further: list[Any], again: list[Any], **more: Any) -> Session:
+def session(
+    answers: list[Any], further: list[Any], again: list[Any], **more: Any
+) -> SessionAnswers:
     manifest: Any = MANIFEST
-    return Session(
+    return SessionAnswers(
         manifest, np.zeros(4), [np.zeros(4)] * len(answers), answers, further, again, **more
     )
 
@@ -241,7 +243,7 @@ def test_the_same_question_has_one_answer() -> None:
     assert same_check(session([SOLD], [], [SOLD])).verdict is FAIL
 
 
-def with_noise(noise: Any, scales: Any, whole: bool = True) -> Session:
+def with_noise(noise: Any, scales: Any, whole: bool = True) -> SessionAnswers:
     found = session([], [], [])
     found.__dict__["noise"] = np.asarray(noise), np.asarray(scales, dtype=float), whole
     return found
@@ -254,7 +256,7 @@ def test_noise_is_what_is_left_of_answers(fraction: float) -> None:
     labels, question = np.array([0.0, 4.0, 1.0]), np.array([1.5, 2.5, 0.5])
     true = int(gain.differences(question, labels).sum())
     answers = [(true + n + fraction) * gain.bound / RESOLUTION / 3 for n in (7, -2)]
-    found = Session(MANIFEST, labels, [question] * 3, [answers[0], SOLD, answers[1]]).noise
+    found = SessionAnswers(MANIFEST, labels, [question] * 3, [answers[0], SOLD, answers[1]]).noise
     assert found[0].tolist() == [7, -2]
     assert found[1].tolist() == [gain.span(question[:1]) * 100 / 2] * 2
     assert found[2] is (fraction == 0)
@@ -386,7 +388,7 @@ def test_an_event_pays_for_each_answer_about_it() -> None:
 
 def test_an_event_that_is_sent_twice_is_another_set_of_events() -> None:
     one, twice = Observation(("a", "b")), Observation(("a", "a", "b"))
-    found = {check.name: check.verdict for check in ONE_LABEL.checks((one, twice))}
+    found = {check.name: check.verdict for check in ONE_LABEL.checks(one, twice)}
     assert found["id set"] is found["row order"] is FAIL
 
 

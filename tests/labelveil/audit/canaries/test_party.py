@@ -22,7 +22,7 @@ from labelveil.audit.canaries.endpoint import (
     Part,
     Refusal,
     Served,
-    Wrong,
+    WrongRequest,
     fetched_certificate,
     refusals_check,
     resume_check,
@@ -32,8 +32,6 @@ from labelveil.audit.canaries.party import (
     CANARY_STEPS,
     ONE_LABEL,
     Observation,
-    Sent,
-    Timed,
     audit_party,
     cold_start_check,
     latency_check,
@@ -88,7 +86,7 @@ class Double:
         )
         return Fetched(data, hashlib.sha256(data).digest(), parts)
 
-    def refuse(self, wrong: Wrong) -> Refusal:
+    def refuse(self, wrong: WrongRequest) -> Refusal:
         return next(self.refusals[name] for name, other in REQUESTS.items() if other is wrong)
 
 
@@ -114,7 +112,7 @@ def flip_once() -> Callable[[bytes], bytes]:
 def test_a_right_endpoint_passes() -> None:
     end = Double()
     whole = end.fetch()
-    found = [*SERVED.checks(Served(end, whole)), *ONE_LABEL.checks((shown(end), shown(Double())))]
+    found = [*SERVED.checks(Served(end, whole)), *ONE_LABEL.checks(shown(end), shown(Double()))]
     assert {check.verdict for check in found} == {Verdict.PASS}
     assert len(found) == 8
     assert fetched_certificate(whole).passed
@@ -147,7 +145,7 @@ def test_a_second_start_with_the_same_noise_is_caught() -> None:
         (replace(first, manifest=other), Verdict.FAIL),
         (replace(first, parts=fresh), Verdict.FAIL),
     ):
-        assert cold_start_check(Sent(np.zeros(0), first, second)).verdict is verdict
+        assert cold_start_check(np.zeros(0), first, second).verdict is verdict
 
 
 def test_fresh_noise_at_a_resumed_fetch_is_caught() -> None:
@@ -184,7 +182,7 @@ def test_wrong_refusals_are_caught() -> None:
     ],
 )
 def test_what_one_label_changes_is_seen(neighbour: Double, failed: set[str]) -> None:
-    checks = ONE_LABEL.checks((shown(Double()), shown(neighbour)))
+    checks = ONE_LABEL.checks(shown(Double()), shown(neighbour))
     assert {check.name for check in checks if check.verdict is Verdict.FAIL} == failed
 
 
@@ -194,14 +192,14 @@ def test_logs_are_compared_but_for_times_and_ports(tmp_path: Path) -> None:
     for log, values in zip(logs, [("1", 7, 300), ("2", 8, 300), ("1", 7, 299)], strict=True):
         log.write_text(line % values + "seconds=0.3 listening\n")
     whole, same, less = (Observation(log=log_kinds(log)) for log in logs)
-    assert {check.verdict for check in ONE_LABEL.checks((whole, same))} == {Verdict.PASS}
-    assert ONE_LABEL.checks((whole, less))[-1].verdict is Verdict.FAIL
+    assert {check.verdict for check in ONE_LABEL.checks(whole, same)} == {Verdict.PASS}
+    assert ONE_LABEL.checks(whole, less)[-1].verdict is Verdict.FAIL
 
 
 def test_latency_of_two_worlds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(implementation, "clock", twins.CLOCK)
-    assert latency_check(Timed(Double(), Double(work=500), 1.0, 200)).verdict is Verdict.FAIL
-    assert latency_check(Timed(Double(), Double(), 1.0, 200)).verdict is Verdict.PASS
+    assert latency_check(Double(), Double(work=500), 1.0, 200).verdict is Verdict.FAIL
+    assert latency_check(Double(), Double(), 1.0, 200).verdict is Verdict.PASS
 
 
 def test_the_command_line(write: WriteRelease, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from labelveil.audit.attacks.laws import detectable_probability, shift_probability, two_sided
 from labelveil.audit.attacks.one_run import OneRun
 from labelveil.audit.canaries import codes, noises, planting, sums
-from labelveil.audit.canaries.noises import Known, decisions_check
+from labelveil.audit.canaries.noises import decisions_check
 from labelveil.audit.settings import Planting
 from labelveil.common.errors import LabelveilError
 from tests.labelveil.audit.checks import FAIL, PASS, UNKNOWN, numbers
@@ -219,7 +219,7 @@ def test_canaries_of_another_format_are_not_read(tmp_path: Path) -> None:
 
 def test_decisions_are_coins_of_the_stated_odds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(noises, "DECISIONS", 300)
-    found = decisions_check(Known([]))
+    found = decisions_check([], 1)
     assert found.verdict is PASS
     drifted, of, expected, named, _, likelier = numbers(found.found)[:6]
     q = math.exp(-1)

@@ -6,7 +6,6 @@ import json
 import math
 import tomllib
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,21 +17,16 @@ import polars as pl
 import pytest
 
 from labelveil.audit.attacks.one_run import draw_secrets
-from labelveil.audit.canaries import codes, noises, party, sums_asked, worlds
-from labelveil.audit.canaries.codes import Returned
+from labelveil.audit.canaries import noises, party, sums_asked, worlds
 from labelveil.audit.canaries.endpoint import Fetched, Part
-from labelveil.audit.canaries.noises import Known
-from labelveil.audit.canaries.party import Sent
-from labelveil.audit.canaries.planting import draw
 from labelveil.audit.canaries.sums_asked import make_sums_world
 from labelveil.audit.certificate.sums import parsed_question
-from labelveil.audit.settings import CanarySettings, Planting
+from labelveil.audit.settings import CanarySettings
 from labelveil.audit.verdict import Verdict
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.exact.noise import discrete_laplace
 from labelveil.common.release.folder import CODES_FILE
 from labelveil.common.release.manifest import Manifest
-from labelveil.common.release.sections import DriftSection, InForceSection
 from labelveil.common.security.pilot_certificates import write_certificates
 from labelveil.simulation.processes import StageFailed
 from tests.common.release.releases import make_release
@@ -97,7 +91,6 @@ def test_several_labels_are_configured_each(tmp_path: Path) -> None:
     assert configured(made.questioned)["domain"] == {"lower": 0.0, "upper": 10.0}  # asked of one
     effort = worlds.make_worlds(tmp_path / "more", replace_settings(effort=2))
     assert len(effort.small) == 2 * worlds.HISTOGRAMS
-    assert len(Known(effort.small, 2).queried) == 2 * worlds.QUERIED
 
 
 def test_a_labels_party_is_run_by_its_commands(
@@ -184,21 +177,21 @@ def test_two_starts_draw_noise_of_their_own() -> None:
         bytes(channel.sample(secrets, rng.integers(0, 2**63, 400).astype(np.uint64) * 2).tolist())
         for _ in range(2)
     )
-    sent = Sent(secrets, fetched(first), fetched(second))
-    found = party.cold_start_check(sent)
+    sent = secrets, fetched(first), fetched(second)
+    found = party.cold_start_check(*sent)
     assert (found.verdict, found.bound, found.found) == (PASS, 0.0, "The two outputs differ.")
-    same = party.cold_start_check(Sent(secrets, fetched(first), fetched(first)))
+    same = party.cold_start_check(secrets, fetched(first), fetched(first))
     assert (same.verdict, same.bound) == (FAIL, math.inf)
     assert same.found.startswith("Both drew the noise of rows:")
-    assert party.stretches_check(Sent(secrets, fetched(first), fetched(first))).verdict is FAIL
-    assert party.stretches_check(sent).verdict is PASS
-    told = party.one_run_check(sent)
+    assert party.stretches_check(secrets, fetched(first), fetched(first)).verdict is FAIL
+    assert party.stretches_check(*sent).verdict is PASS
+    told = party.one_run_check(*sent)
     assert (told.verdict, told.claimed) == (PASS, pytest.approx(1.0, abs=1e-6))
     right = int((np.frombuffer(first, np.uint8) == secrets).sum())
     assert f"400 labels were secret bits; {right} of 400 guesses" in told.tried
-    raw = party.one_run_check(Sent(secrets, fetched(bytes(secrets.tolist())), fetched(second)))
+    raw = party.one_run_check(secrets, fetched(bytes(secrets.tolist())), fetched(second))
     assert raw.verdict is FAIL
-    assert party.order_check(Sent(np.sort(secrets), sent.first, sent.second)).verdict is FAIL
+    assert party.order_check(np.sort(secrets), *sent[1:]).verdict is FAIL
 
 
 class World:
@@ -241,7 +234,7 @@ def test_a_release_is_charged_once_and_a_second_refused(
     spent: list[Fraction], refusal: str | None, verdict: Verdict
 ) -> None:
     world: Any = World(spent, refusal)
-    found = party.budget_check((world, fetched(CODES)))
+    found = party.budget_check(world, fetched(CODES))
     assert (found.verdict, found.claimed) == (verdict, 1.0)
     assert world.asked == [("--epoch", "2")]
     assert found.found.startswith(f"Charged {float(spent[0]):g}, {float(spent[1]):g} after")
@@ -256,7 +249,7 @@ def test_a_manifest_claims_no_more_than_was_charged(more: int, verdict: Verdict)
     data["privacy"]["total"]["epsilon"] = str(1 + Fraction(more, 1 << 50))
     sent = fetched(CODES, Manifest.model_validate(data))
     world: Any = World([ONE, ONE], "no budget")
-    assert party.budget_check((world, sent)).verdict is verdict
+    assert party.budget_check(world, sent).verdict is verdict
 
 
 @pytest.mark.parametrize(
@@ -274,7 +267,7 @@ def test_a_label_that_changes_is_frozen(
 
     monkeypatch.setattr(party, "connected", connected)
     world: Any = World([ONE], refusal)
-    found = party.frozen_check((world, answer))
+    found = party.frozen_check(world, answer)
     assert found.verdict is (PASS if same else FAIL)
     assert world.asked == ["exchanged", ()]
     how = "the same" if same else "others"
@@ -298,10 +291,10 @@ def test_canaries_cost_as_many_starts_as_there_are(monkeypatch: pytest.MonkeyPat
     assert party.canary_cost(CanarySettings(rows=10_000, effort=3)) - usual == pytest.approx(80)
 
 
-def known_noise(scale: int, worlds_: int, seed: int) -> Any:
+def known_noise(scale: int, parties: int, seed: int) -> list[Any]:
     """Parties whose histograms have noise that is drawn here, about known secrets."""
     made, (manifest, _, _) = [], make_release(200)
-    for at in range(worlds_):
+    for at in range(parties):
         secrets = np.arange(200) % 2
         counts = np.array([100, 0, 0, 0, 100])
         entropy = seeded_entropy(seed + at).source("noise")
@@ -311,20 +304,20 @@ def known_noise(scale: int, worlds_: int, seed: int) -> Any:
         made.append(SimpleNamespace(
             secrets=secrets, manifest=manifest.model_copy(update={"priors": [prior]})
         ))  # fmt: skip
-    return Known(made)
+    return made
 
 
 def test_noise_of_histograms_is_what_labels_leave() -> None:
-    right = noises.histograms_check(known_noise(16, 30, 100))
+    right = noises.histograms_check(known_noise(16, 30, 100), 1)
     assert right.verdict is PASS
     assert right.tried.startswith("30 data sets of 200 known labels were released.")
     assert "in histograms of 5 cells of scale 16" in right.found
-    assert noises.histograms_check(known_noise(5, 30, 100)).verdict is FAIL
+    assert noises.histograms_check(known_noise(5, 30, 100), 1).verdict is FAIL
     none = known_noise(16, 1, 0)
-    manifest = none.worlds[0].manifest
+    manifest = none[0].manifest
     decoded = manifest.prior.model_copy(update={"noise": "randomized-response"})
-    none.worlds[0].manifest = manifest.model_copy(update={"priors": [decoded]})
-    found = noises.histograms_check(none)
+    none[0].manifest = manifest.model_copy(update={"priors": [decoded]})
+    found = noises.histograms_check(none, 1)
     assert (found.verdict, found.found) == (
         UNKNOWN, "Histograms are decoded from the codes: they have no noise of their own.",
     )  # fmt: skip
@@ -370,153 +363,27 @@ class Queried:
 
 
 def test_noise_of_leaders_and_tables_is_taken_off_true_counts() -> None:
-    def known(scale: float, stated: float | None = None) -> Any:
-        return Known([Queried(scale, seed, stated) for seed in range(worlds.QUERIED)])  # type: ignore[misc]
+    def known(scale: float, stated: float | None = None, effort: int = 1) -> tuple[Any, int]:
+        """As many parties as are asked, and one more."""
+        asked = range(worlds.QUERIED * effort + 1)
+        return [Queried(scale, seed, stated) for seed in asked], effort
 
-    right = noises.leaders_check(known(20.0))
+    right = noises.leaders_check(*known(20.0))
     assert right.verdict is PASS
+    assert right.tried.startswith(f"{worlds.QUERIED} times `top-k` named all 40 categories")
     assert right.found.endswith("Stated scales spend 0.1 of ε = 0.1.")
+    more = noises.leaders_check(*known(20.0, effort=2))
+    assert more.tried.startswith(f"{2 * worlds.QUERIED} times")
     world: Any = Queried(20.0, 0)
-    noises.leaders_check(Known([world]))
+    noises.leaders_check([world], 1)
     assert world.asked == [("top-k", "--by=category", "--categories=categories.txt", "--k=40")]
-    assert noises.leaders_check(known(19.0)).verdict is FAIL  # pays for less than it spends
-    assert noises.leaders_check(known(5.0, 20.0)).verdict is FAIL
-    right = noises.tables_check(known(60.0))
+    assert noises.leaders_check(*known(19.0)).verdict is FAIL  # pays for less than it spends
+    assert noises.leaders_check(*known(5.0, 20.0)).verdict is FAIL
+    right = noises.tables_check(*known(60.0))
     assert right.verdict is PASS
+    assert right.tried.startswith(f"{worlds.QUERIED} synthetic tables")
     assert right.found.endswith("Stated scales spend 0.1 of ε = 0.1.")  # three tables of 2/60
-    assert noises.tables_check(known(59.0)).verdict is FAIL
-    assert noises.tables_check(known(15.0, 60.0)).verdict is FAIL
-
-
-EPSILON = make_release(12_000)[0].labels_guarantee.epsilon
-
-
-@pytest.fixture(scope="module")
-def returned() -> Returned:
-    """Canaries that were sent by the stated channel, in an order of their own."""
-    planted = draw(Planting(events=12_000, lower=0.0, upper=4.0))
-    manifest, _, _ = make_release(12_000)
-    labels = np.clip(planted.counted([0.0]), 0, 4)
-    rng = np.random.default_rng(1)
-    places = rng.permutation(12_000)
-    secrets = planted.secrets[places]
-    channel = manifest.codebooks.only.laws(labels)
-    sent = (rng.random((12_000, 1)) >= channel.cumsum(axis=1)[secrets, :-1]).sum(axis=1)
-    return Returned(planted, manifest, labels, secrets, sent, places, 0, 0, EPSILON)
-
-
-def test_codes_of_canaries_that_are_right_pass(returned: Returned) -> None:
-    assert codes.channel_law_check(returned).verdict is PASS
-    groups = codes.groups_check(returned)
-    assert groups.verdict is PASS
-    assert groups.tried.startswith("In 4 orders")
-    assert codes.other_rows_check(returned).verdict is PASS
-    assert codes.noise_check(returned).verdict is PASS
-    assert codes.order_check(returned).verdict is PASS
-    assert codes.returned_check(returned).found == "0 are missing; 0 other events are there."
-    missing = codes.returned_check(replace(returned, missing=3, others=2))
-    assert (missing.verdict, missing.found) == (FAIL, "3 are missing; 2 other events are there.")
-    assert missing.tried.startswith("The keys of 12,003 canaries")
-    told = codes.distinguish_check(returned)
-    assert (told.verdict, told.claimed) == (PASS, EPSILON)
-    assert told.claim == "An output reveals at most ε₂ = 0.9796 about its label."
-    assert told.tried.startswith("On a tenth of 12,000 canaries")
-    correct, guesses = told.details["correct"], told.details["guesses"]
-    assert f"Of {guesses:,} guesses between" in told.tried
-    assert f" {correct:,} were right." in told.tried
-    assert told.power[0].least < told.power[1].least
-    assert {name: order.tolist() for name, order in returned.orders.items()}["of the release"] == [
-        *range(12_000)
-    ]
-    by_place = returned.places[returned.orders["of the population"]]
-    assert by_place.tolist() == [*range(12_000)]
-    keys = returned.planted.keys.to_numpy()[returned.places]
-    assert keys[returned.orders["of the keys"]].tolist() == sorted(keys)
-    ends = [key[::-1] for key in keys[returned.orders["of the keys' ends"]]]
-    assert ends == sorted(ends)
-    for name, part in returned.groups.items():
-        assert np.bincount(part).tolist() == [750] * 16, name
-        order = returned.orders[name.removeprefix("block in the order ")]
-        assert (np.diff(part[order]) >= 0).all()
-
-
-def test_a_law_that_codes_do_not_follow_is_named(returned: Returned) -> None:
-    outputs = returned.laws.shape[1]
-    secret = 1
-    other = returned.codes.copy()
-    rows = np.flatnonzero(returned.secrets == secret)
-    other[rows] = 0
-    found = codes.channel_law_check(replace(returned, codes=other))
-    assert found.verdict is FAIL
-    assert f"of {returned.planted.in_words(secret)}:" in found.found
-    assert f"of {rows.size:,} where" in found.found
-    assert f"of {len(returned.labels)} labels and {outputs} outputs" in found.tried
-    raw = returned.codes.copy()
-    rows = returned.orders["of the keys"][750 * 3 : 750 * 4]
-    raw[rows] = returned.laws.argmax(axis=1)[returned.secrets[rows]]
-    found = codes.groups_check(replace(returned, codes=raw))
-    assert found.verdict is FAIL
-    assert "block in the order of the keys, part 3" in found.found
-
-
-def test_the_words_behind_codes_are_compared_between_releases(returned: Returned) -> None:
-    middles, spread = returned.words
-    law = returned.laws
-    for row in (0, 7, 99):
-        secret, code = returned.secrets[row], returned.codes[row]
-        assert middles[row] == pytest.approx(law[secret, :code].sum() + law[secret, code] / 2 - 0.5)
-        each = law[secret].cumsum() - law[secret] / 2 - 0.5
-        assert spread[row] == pytest.approx(law[secret] @ each**2)
-    assert codes.epochs_check(returned).verdict is UNKNOWN
-    again = codes.epochs_check(replace(returned, before=(returned,)))
-    assert again.verdict is FAIL
-    assert again.tried.startswith("1 other releases of the same canaries")
-    rng = np.random.default_rng(2)
-    fresh = (rng.random((12_000, 1)) >= law.cumsum(axis=1)[returned.secrets, :-1]).sum(axis=1)
-    counts = [count + 100 for count in returned.manifest.prior.noisy_counts]
-    prior = returned.manifest.prior.model_copy(update={"noisy_counts": counts})
-    manifest = returned.manifest.model_copy(update={"priors": [prior]})
-    other = replace(returned, codes=fresh, manifest=manifest)
-    right = codes.epochs_check(replace(returned, before=(other,)))
-    assert right.verdict is PASS
-    size = abs(float(middles @ other.words[0]))
-    half = np.arange(6000)
-    part = replace(
-        returned, codes=returned.codes[half], secrets=returned.secrets[half],
-        places=returned.places[half], manifest=manifest,
-    )  # fmt: skip
-    assert codes.epochs_check(replace(returned, before=(other, part))).verdict is FAIL
-    assert size < float(np.abs(middles) @ np.abs(other.words[0]))
-
-
-def test_a_histogram_is_judged_where_its_counts_are_known(returned: Returned) -> None:
-    """Cells that a label between two points may fall in are left out."""
-    labels = returned.labels[returned.secrets, 0]
-    whole = labels[np.abs(labels - np.rint(labels)) < 1e-9].astype(int)
-    counts = np.bincount(whole, minlength=5)
-    between = returned.labels[4, 0]
-    near = {math.floor(between), math.ceil(between)}
-    noise = np.where(np.isin(np.arange(5), [*near]), 4000, [3, -20, 9, 12, -7])
-    stated = {"noisy_counts": (counts + noise).tolist(), "scale": "16"}
-    prior = returned.manifest.prior.model_copy(update=stated)
-    manifest = returned.manifest.model_copy(update={"priors": [prior]})
-    found = codes.histogram_check(replace(returned, manifest=manifest))
-    assert found.verdict is PASS
-    assert f"in the histogram of {5 - len(near)} cells of scale 16" in found.found
-    exact = {"noisy_counts": (counts + np.where(noise == 4000, 4000, 400)).tolist(), "scale": "16"}
-    wrong = returned.manifest.prior.model_copy(update=exact)
-    manifest = returned.manifest.model_copy(update={"priors": [wrong]})
-    assert codes.histogram_check(replace(returned, manifest=manifest)).verdict is FAIL
-    unknown = codes.histogram_check(replace(returned, others=1))
-    assert (unknown.verdict, unknown.found) == (
-        UNKNOWN, "Other events are in the release, whose labels are not known.",
-    )  # fmt: skip
-    decoded = returned.manifest.prior.model_copy(update={"noise": "randomized-response"})
-    manifest = returned.manifest.model_copy(update={"priors": [decoded]})
-    none = codes.histogram_check(replace(returned, manifest=manifest))
-    assert none.found.startswith("The histogram is decoded from the codes, or public")
-    in_force = InForceSection(epoch="1", manifest="0" * 64, rows=100)
-    later = {"drift": DriftSection(in_force=in_force), "priors": [wrong]}
-    manifest = returned.manifest.model_copy(update=later)
-    other = codes.histogram_check(replace(returned, manifest=manifest))
-    assert (other.verdict, other.found) == (UNKNOWN, "The prior is that of another release.")
+    more = noises.tables_check(*known(60.0, effort=2))
+    assert more.tried.startswith(f"{2 * worlds.QUERIED} synthetic tables")
+    assert noises.tables_check(*known(59.0)).verdict is FAIL
+    assert noises.tables_check(*known(15.0, 60.0)).verdict is FAIL

@@ -13,7 +13,7 @@ import pytest
 
 from labelveil.audit.certificate.epochs import epochs_certificate
 from labelveil.audit.certificate.evidence import read_evidence
-from labelveil.audit.certificate.run import BEYOND, DECIDED, certificate, certify
+from labelveil.audit.certificate.run import DECIDED, NOT_CHECKABLE, certificate, certify
 from labelveil.audit.verdict import Audit, Verdict
 from labelveil.common.release.folder import MANIFEST_FILE
 from labelveil.common.release.manifest import Manifest
@@ -47,11 +47,11 @@ def test_every_check_that_a_field_names_exists(write: WriteRelease, tmp_path: Pa
     evidence = read_evidence(write(group=2))
     drifting = evidence.manifest.model_copy(update={"drift": DRIFT})
     made = {check.name for check in certificate(evidence).checks}
-    made |= {check.name for check in BEYOND.checks(drifting)}
+    made |= {check.name for check in NOT_CHECKABLE.checks(drifting)}
     start = [1] * len(evidence.manifest.priors[0].noisy_counts)
     corrected = evidence.manifest.priors[0].model_copy(update={"start": start})
     known = evidence.manifest.model_copy(update={"priors": [corrected]})
-    made |= {check.name for check in BEYOND.checks(known)}
+    made |= {check.name for check in NOT_CHECKABLE.checks(known)}
     decoded = read_evidence(write(points=2, randomizer="auto"))
     made |= {check.name for check in certificate(decoded).checks}
     asked = read_evidence(answered(tmp_path / "asked"))

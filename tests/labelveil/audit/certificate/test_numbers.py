@@ -27,17 +27,13 @@ from labelveil.audit.certificate.manifest_checks import (
     weights_check,
 )
 from labelveil.audit.certificate.rebuild import _details_distance, _distance, rebuilt_check
-from labelveil.audit.certificate.run import (
-    BEYOND,
-    CHECKS,
-    FIELDS,
-    FORM,
+from labelveil.audit.certificate.row_checks import (
     content_check,
-    fields,
     order_check,
     outputs_check,
     population_check,
 )
+from labelveil.audit.certificate.run import CHECKS, FIELDS, FORM, NOT_CHECKABLE, fields
 from labelveil.audit.verdict import Check, Verdict
 from labelveil.common.exact.channel import FiniteChannel
 from labelveil.common.release.folder import POPULATION_FILE
@@ -442,10 +438,10 @@ def test_long_values_of_fields_are_cut() -> None:
 
 def test_every_check_asks_claims_and_says_what_would_show_more() -> None:
     """Whether or not it fits a manifest at hand."""
-    for probe in (*FORM, *CHECKS, *BEYOND, *FIELDS, *EPOCHS):
+    for probe in (*FORM, *CHECKS, *NOT_CHECKABLE, *FIELDS, *EPOCHS):
         assert probe.question.endswith("?"), probe.name
         assert probe.claim == "" or probe.claim.endswith("."), probe.name
-    for probe in BEYOND:
+    for probe in NOT_CHECKABLE:
         check = probe.run(MANIFEST)
         assert check.verdict is UNKNOWN, probe.name
         assert check.tried == "Not from a manifest and its rows.", probe.name
@@ -459,4 +455,4 @@ def test_every_check_asks_claims_and_says_what_would_show_more() -> None:
 def test_what_a_party_refuses_to_say_does_not_hold() -> None:
     """Of rows and numbers a refusal is a failure; of behaviour it decides nothing."""
     assert {probe.refused for probe in CHECKS} == {FAIL}
-    assert {probe.refused for probe in (*FORM, *BEYOND, *FIELDS)} == {UNKNOWN}
+    assert {probe.refused for probe in (*FORM, *NOT_CHECKABLE, *FIELDS)} == {UNKNOWN}

@@ -69,7 +69,7 @@ def test_what_twins_do_wrong_passes_where_it_is_done_right() -> None:
     secrets = draw_secrets(100_000)
     checks = (
         byte_equality_check(twins.serving(lambda: Entropy(key))),
-        *ONE_LABEL.checks(rows),
+        *ONE_LABEL.checks(*rows),
         mantissa_check(twins.right_response(secrets.astype(float)), secrets, 1.0),
         range_check(twins.clip_before, 0, 10),
     )

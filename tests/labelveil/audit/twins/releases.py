@@ -75,7 +75,7 @@ class MissingLabelDropsTheRow(Twin):
     def audit(self) -> Check:
         labels: dict[str, float | None] = {f"k{i}": float(i) for i in range(9)}
         less = samplers.dropped_rows(labels | {"k4": None})
-        return ONE_LABEL.checks((samplers.dropped_rows(labels), less))[0]
+        return ONE_LABEL.checks(samplers.dropped_rows(labels), less)[0]
 
 
 @twin
@@ -100,7 +100,7 @@ class OneLabelMovesTheRows(Twin):
     def audit(self) -> Check:
         labels = {f"k{i:03}": float(i % 5) for i in range(400)}
         rows = samplers.sorted_by_label(labels), samplers.sorted_by_label(labels | {"k200": 4.0})
-        return ONE_LABEL.checks(rows)[1]
+        return ONE_LABEL.checks(*rows)[1]
 
 
 class TapesTwin(Twin):

@@ -15,10 +15,11 @@ import pytest
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from labelveil.audit.report import plots, render_report
-from labelveil.audit.report.page import place_of, ranges
+from labelveil.audit import report
+from labelveil.audit.report import place_of, ranges, render_report
 from labelveil.audit.verdict import UNSEEN, Audit, Bounds, Check, Field, Power, Verdict
 from labelveil.commands.verdicts import VerdictOptions, conduct, show
+from labelveil.common.report import figures
 from tests.imports import ROOT
 
 
@@ -117,8 +118,8 @@ def test_pictures_of_any_number_of_outputs(outputs: int) -> None:
 
 
 def test_names_of_curves_are_apart() -> None:
-    places = plots._apart([0.5, 0.51, 0.73, 0.5])
-    assert min(abs(a - b) for a, b in combinations(places, 2)) >= plots._APART - 1e-12
+    places = report._apart([0.5, 0.51, 0.73, 0.5])
+    assert min(abs(a - b) for a, b in combinations(places, 2)) >= report._APART - 1e-12
 
 
 def test_failures_are_printed_last(capsys: pytest.CaptureFixture[str]) -> None:
@@ -181,10 +182,10 @@ def test_a_bound_lies_beside_its_claim() -> None:
 
 
 def test_names_are_raised_the_lowest_first() -> None:
-    apart = plots._APART
-    assert plots._apart([0.5, 0.5, 0.5]) == pytest.approx([0.5, 0.5 + apart, 0.5 + 2 * apart])
-    assert plots._apart([0.9, 0.5]) == [0.9, 0.5]
-    assert plots._apart([0.51, 0.5]) == pytest.approx([0.5 + apart, 0.5])
+    apart = report._APART
+    assert report._apart([0.5, 0.5, 0.5]) == pytest.approx([0.5, 0.5 + apart, 0.5 + 2 * apart])
+    assert report._apart([0.9, 0.5]) == [0.9, 0.5]
+    assert report._apart([0.51, 0.5]) == pytest.approx([0.5 + apart, 0.5])
 
 
 def drawn_axes(monkeypatch: pytest.MonkeyPatch, draw: Any, data: Any, narrow: bool) -> Any:
@@ -196,7 +197,7 @@ def drawn_axes(monkeypatch: pytest.MonkeyPatch, draw: Any, data: Any, narrow: bo
         draw(made[0], narrow)
         return Markup(words)
 
-    monkeypatch.setattr(plots, "responsive_figure", figure)
+    monkeypatch.setattr(figures, "responsive_figure", figure)
     words = draw(data)
     (axes,) = made[0].axes
     return axes, str(words)
@@ -208,7 +209,7 @@ def test_beliefs_lie_between_the_lines_that_epsilon_allows(
 ) -> None:
     rare = [0.001, 0.001]
     data = {"prior": [0.2, 0.8, *rare], "posterior": [0.3, 0.7, *rare], "epsilon": 1.0}
-    axes, words = drawn_axes(monkeypatch, plots.beliefs, data, narrow)
+    axes, words = drawn_axes(monkeypatch, report.beliefs, data, narrow)
     assert words.endswith("of 4 pairs of label and output")
     lines = [[*map(np.asarray, line.get_data())] for line in axes.get_lines()]
     for line, sign in zip(lines[:2], (-1, 1), strict=True):
@@ -235,7 +236,7 @@ def test_beliefs_lie_between_the_lines_that_epsilon_allows(
 def test_an_attack_is_drawn_below_its_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
     curve = {"share": [0.1, 1.0], "right": [0.6, 0.55]}
     data = {"ceiling": 0.9, "model": curve, "control": None}
-    axes, words = drawn_axes(monkeypatch, plots.attack, data, False)
+    axes, words = drawn_axes(monkeypatch, report.attack, data, False)
     assert "ceiling 0.900" in words
     assert [*map(float, axes.get_lines()[0].get_xdata())] == [0.1, 1.0]
     assert {round(float(line.get_ydata()[0]), 3) for line in axes.get_lines()} == {0.6, 0.9, 0.5}
@@ -244,10 +245,10 @@ def test_an_attack_is_drawn_below_its_ceiling(monkeypatch: pytest.MonkeyPatch) -
         "allowed": 0.9, "chance": 0.5, "model": pytest.approx(0.55),
     }  # fmt: skip
     both = data | {"control": {"share": [0.1, 1.0], "right": [0.8, 0.85]}}
-    drawn, _ = drawn_axes(monkeypatch, plots.attack, both, False)
+    drawn, _ = drawn_axes(monkeypatch, report.attack, both, False)
     named = {text.get_text(): text.get_color() for text in drawn.texts}
     curves = {line.get_ydata()[-1]: line.get_color() for line in drawn.get_lines()}
     assert (curves[0.55], curves[0.85]) == (named["model"], named["control"])
-    assert named["model"] == plots.MAIN != named["control"]
-    low, _ = drawn_axes(monkeypatch, plots.attack, data | {"ceiling": 0.6}, False)
+    assert named["model"] == figures.MAIN != named["control"]
+    low, _ = drawn_axes(monkeypatch, report.attack, data | {"ceiling": 0.6}, False)
     assert low.get_ylim() == (0.4, 0.8)

@@ -27,9 +27,9 @@ from labelveil.common.arrays import Floats
 from labelveil.common.entropy import Entropy
 from labelveil.common.errors import ConfigError, PrivacyError
 from labelveil.common.exact.rational import rational
+from labelveil.common.exact.rounding import float_below
 from labelveil.common.randomizers.additive.laws import Laplace, Staircase, best_gamma
 from labelveil.common.randomizers.base import build_randomizer, check_epsilon
-from labelveil.common.randomizers.budget import round_down
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message.terms import LabelTerms
 from labelveil.common.randomizers.prior import private_prior, rational_epsilon
@@ -136,7 +136,7 @@ def randomize_as_published(
         terms.randomizer,
         labels=grid.points,
         prior=prior,
-        epsilon=round_down(rational(epsilon) - first),
+        epsilon=float_below(rational(epsilon) - first),
         loss="squared" if terms.loss == "poisson" else terms.loss,
         rows=rows,
         **terms.options,

@@ -13,7 +13,8 @@ from functools import reduce
 import numpy as np
 
 from labelveil.common.arrays import Floats
-from labelveil.common.randomizers.budget import round_down, split_budget
+from labelveil.common.exact.rounding import float_below
+from labelveil.common.randomizers.budget import split_budget
 from labelveil.common.randomizers.cells import Cells, Group
 from labelveil.common.randomizers.design.assessment import Assessor, Forecast
 from labelveil.common.randomizers.design.conditionals import EXPLAINED
@@ -151,7 +152,7 @@ def _over_cells(
     prior = _prior(terms, knowledge, Group(tuple(range(len(terms))), cells))
     losses, weights = [label.loss for label in terms], [label.weight for label in terms]
     targets = Targets.for_cells(cells, prior, losses, weights, events, explained)
-    each = round_down(budget.labels / group)
+    each = float_below(budget.labels / group)
     judged = []
     for name, make in ((JOINT, joint_channel), (SEPARATE, own_channels)):
         channels = make(terms, cells, prior, each, events)

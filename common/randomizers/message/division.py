@@ -22,8 +22,9 @@ from labelveil.common.arrays import Floats
 from labelveil.common.errors import ConfigError
 from labelveil.common.exact.channel import MAX_OUTPUTS
 from labelveil.common.exact.rational import rational
+from labelveil.common.exact.rounding import float_below
 from labelveil.common.randomizers.base import Randomizer, build_randomizer
-from labelveil.common.randomizers.budget import round_down, split_budget
+from labelveil.common.randomizers.budget import split_budget
 from labelveil.common.randomizers.cells import Cells, Group, row_products
 from labelveil.common.randomizers.design.conditionals import effective_rows, plausible_conditionals
 from labelveil.common.randomizers.design.joint import Targets, build_joint_design
@@ -102,7 +103,7 @@ def plan_several(
         coarse = [one.grid or one.coarse_grid(POINTS) for one in terms]
         even = [np.full(len(grid), 1 / len(grid)) for grid in coarse]  # from public facts alone
         shares = allocate(terms, coarse, even, epsilon, rows)
-        own = [round_down(rational(epsilon) * share) for share in shares]
+        own = [float_below(rational(epsilon) * share) for share in shares]
         return plan_alone(terms, rows, own, records=records, prior_share=prior_share)
     everything = Group(tuple(range(len(terms))), Cells(grids))
     size = len(everything.cells)
@@ -163,7 +164,7 @@ def own_channels(
                 "auto",
                 labels=grid.points,
                 prior=marginals[j],
-                epsilon=round_down(rational(epsilon) * shares[j]),
+                epsilon=float_below(rational(epsilon) * shares[j]),
                 loss=terms[j].loss,
                 rows=rows,
                 **({"points": points} if len(grid) > 2 else {}),

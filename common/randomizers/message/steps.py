@@ -32,8 +32,9 @@ from labelveil.common.entropy import Entropy
 from labelveil.common.errors import ConfigError, PrivacyError
 from labelveil.common.exact.channel import MAX_OUTPUTS
 from labelveil.common.exact.rational import rational
+from labelveil.common.exact.rounding import float_below
 from labelveil.common.randomizers.base import Randomizer, check_epsilon
-from labelveil.common.randomizers.budget import round_down, split_budget
+from labelveil.common.randomizers.budget import split_budget
 from labelveil.common.randomizers.cells import Cells, Codebook, Group, stream
 from labelveil.common.randomizers.design.optimal_design import fitting, most_knots
 from labelveil.common.randomizers.grid import Grid
@@ -289,7 +290,7 @@ class MessagePlan:
     @property
     def budgets(self) -> list[tuple[Group, float]]:
         """What each channel may spend on one record."""
-        return [(share.group, round_down(share.epsilon / self.records)) for share in self.channels]
+        return [(share.group, float_below(share.epsilon / self.records)) for share in self.channels]
 
 
 def plan_alone(

@@ -22,8 +22,9 @@ from labelveil.audit.verdict import Check, Probes, Verdict
 from labelveil.common.errors import LabelveilError, not_none
 from labelveil.common.exact.channel import FiniteChannel
 from labelveil.common.exact.rational import decimal_value, parse_rational
+from labelveil.common.exact.rounding import float_below
 from labelveil.common.randomizers import Randomizer, build_randomizer, split_budget
-from labelveil.common.randomizers.budget import PRIOR_SHARE, round_down
+from labelveil.common.randomizers.budget import PRIOR_SHARE
 from labelveil.common.randomizers.message.message import Released
 from labelveil.common.randomizers.message.plan import plan_message
 from labelveil.common.randomizers.message.questions import plan_question
@@ -48,7 +49,7 @@ def rebuild(manifest: Manifest, name: str) -> Randomizer:
         name,
         labels=np.asarray(manifest.label.grid),
         prior=manifest.message.histograms[0][1].probabilities,
-        epsilon=round_down(share),
+        epsilon=float_below(share),
         loss=manifest.label.loss,
         rows=manifest.population.rows,
         **manifest.randomizer.options,
@@ -238,7 +239,7 @@ def rebuilt_check(evidence: Evidence) -> Check:
 
 def _requested(manifest: Manifest) -> float:
     """ε as it was written, rounded down."""
-    return round_down(decimal_value(manifest.privacy.requested_epsilon))
+    return float_below(decimal_value(manifest.privacy.requested_epsilon))
 
 
 def _distance(channel: FiniteChannel, other: FiniteChannel) -> float:

@@ -12,9 +12,9 @@ import pytest
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError, PrivacyError
 from labelveil.common.exact.channel import exp_lower_bound
+from labelveil.common.exact.rounding import float_below
 from labelveil.common.randomizers import LabelTerms, build_randomizer, private_prior
 from labelveil.common.randomizers.as_published import integers, randomize_as_published
-from labelveil.common.randomizers.budget import round_down
 from labelveil.common.randomizers.prior import NoisyPrior, rational_epsilon
 
 LABELS = np.random.default_rng(3).gamma(2.0, 3.0, 60_000)
@@ -40,7 +40,7 @@ def test_both_steps_are_those_of_the_paper() -> None:
     whole = np.minimum(np.floor(LABELS), 30)
     noisy = private_prior(np.bincount(whole.astype(int), minlength=31), first, seeded_entropy(9))
     positive = np.maximum(noisy.noisy_counts, 0)
-    left = round_down(Fraction(epsilon) - first)
+    left = float_below(Fraction(epsilon) - first)
     made = build_randomizer(
         "rr-on-bins", labels=np.arange(31), prior=positive / positive.sum(), epsilon=left
     )

@@ -33,7 +33,7 @@ import numpy as np
 
 from labelveil.common.arrays import Floats, Indices
 from labelveil.common.errors import ConfigError
-from labelveil.common.exact.channel import exp_lower_bound
+from labelveil.common.exact.rational import exp_lower_bound
 from labelveil.common.randomizers.base import Problem, Randomizer, register
 from labelveil.common.randomizers.exact_rows import sorted_channel
 from labelveil.common.randomizers.knots import MOST_KNOTS, rows_between, thinned

@@ -40,7 +40,8 @@ import scipy
 
 from labelveil.common.arrays import Floats
 from labelveil.common.errors import ConfigError, PrivacyError
-from labelveil.common.exact.channel import MAX_OUTPUTS, TOTAL, FiniteChannel, exp_lower_bound
+from labelveil.common.exact.channel import MAX_OUTPUTS, TOTAL, FiniteChannel
+from labelveil.common.exact.rational import exp_lower_bound
 from labelveil.common.randomizers.base import Problem, Randomizer, register
 from labelveil.common.randomizers.design.conditionals import (
     EXPLAINED,

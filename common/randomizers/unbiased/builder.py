@@ -20,7 +20,7 @@ import scipy
 
 from labelveil.common.arrays import Booleans, Floats
 from labelveil.common.errors import ConfigError, PrivacyError
-from labelveil.common.exact.channel import exp_lower_bound
+from labelveil.common.exact.rational import exp_lower_bound
 from labelveil.common.randomizers.base import Problem, Randomizer, register
 from labelveil.common.randomizers.exact_rows import check_size, sorted_channel
 from labelveil.common.randomizers.knots import MOST_KNOTS, rows_between, thinned

@@ -11,7 +11,7 @@ import pytest
 
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError, PrivacyError
-from labelveil.common.exact.channel import exp_lower_bound
+from labelveil.common.exact.rational import exp_lower_bound
 from labelveil.common.exact.rounding import float_below
 from labelveil.common.randomizers import LabelTerms, build_randomizer, private_prior
 from labelveil.common.randomizers.as_published import integers, randomize_as_published

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from labelveil.common.arrays import Floats
 from labelveil.common.errors import ConfigError
-from labelveil.common.exact.channel import TOTAL, exp_lower_bound
+from labelveil.common.exact.channel import TOTAL
+from labelveil.common.exact.rational import exp_lower_bound
 from labelveil.common.randomizers.base import Problem, Randomizer, build_randomizer
 from labelveil.common.randomizers.losses import SQUARED
 from labelveil.common.randomizers.rp_with_prior import best_interval

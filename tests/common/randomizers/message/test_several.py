@@ -14,7 +14,7 @@ import pytest
 from labelveil.common.arrays import Floats
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError, DataError, PrivacyError
-from labelveil.common.exact.channel import exp_lower_bound
+from labelveil.common.exact.rational import exp_lower_bound
 from labelveil.common.guarantees import PureDP
 from labelveil.common.randomizers import build_randomizer
 from labelveil.common.randomizers.cells import Cells

@@ -12,7 +12,8 @@ import pytest
 from labelveil.common.arrays import Floats, Indices
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError
-from labelveil.common.exact.channel import FiniteChannel, exp_lower_bound
+from labelveil.common.exact.channel import FiniteChannel
+from labelveil.common.exact.rational import exp_lower_bound
 from labelveil.common.guarantees import PureDP, Unit
 from labelveil.common.randomizers import build_randomizer
 from labelveil.common.randomizers.base import LABEL_STREAM

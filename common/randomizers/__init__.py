@@ -4,7 +4,7 @@ Every randomizer is built by name with :func:`build_randomizer` and is a finite 
 weights, so its ε is derived from the bytes that leave (see :mod:`labelveil.common.exact.channel`).
 """
 
-from labelveil.common.randomizers.additive.builders import (
+from labelveil.common.randomizers.additive import (
     build_discrete_laplace,
     build_discrete_staircase,
     build_exponential,

@@ -28,7 +28,7 @@ from labelveil.common.entropy import Entropy
 from labelveil.common.errors import ConfigError, PrivacyError
 from labelveil.common.exact.rational import rational
 from labelveil.common.exact.rounding import float_below
-from labelveil.common.randomizers.additive.laws import Laplace, Staircase, best_gamma
+from labelveil.common.randomizers.additive import Laplace, Staircase, best_gamma
 from labelveil.common.randomizers.base import build_randomizer, check_epsilon
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message.terms import LabelTerms

@@ -12,7 +12,7 @@ from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError
 from labelveil.common.exact.rational import exp_lower_bound
 from labelveil.common.randomizers import build_randomizer
-from labelveil.common.randomizers.additive.laws import (
+from labelveil.common.randomizers.additive import (
     DiscreteLaplace,
     DiscreteStaircase,
     Laplace,

@@ -24,7 +24,7 @@ from labelveil.common.randomizers.response import build_randomized_response, bui
 from labelveil.common.randomizers.rp_with_prior import build_rp_with_prior
 from labelveil.common.randomizers.thresholds import build_randomized_thresholds, threshold_weights
 from labelveil.common.randomizers.two_point import build_two_point
-from labelveil.common.randomizers.unbiased.builder import build_unbiased
+from labelveil.common.randomizers.unbiased import build_unbiased
 
 __all__ = [
     "Binning",

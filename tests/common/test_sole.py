@@ -28,7 +28,7 @@ from labelveil.common.engine.task import Secrets
 from labelveil.common.entropy import Entropy, seeded_entropy, system_entropy
 from labelveil.common.errors import BudgetError, PrivacyError
 from labelveil.common.guarantees import Filter, Odometer, PureDP
-from labelveil.common.mechanisms.continual.tree import RunningSums, TreeNoise
+from labelveil.common.mechanisms.continual import RunningSums, TreeNoise
 from labelveil.common.mechanisms.interactive import (
     ChangeStream,
     HeldOutcome,

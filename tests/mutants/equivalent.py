@@ -11,7 +11,7 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "_MIXED_AT_ONCE = 1 << 20 → _MIXED_AT_ONCE = 1 >> 20",
     ): "the same rows, a few at a time",
     (
-        "common/mechanisms/continual/tree.py",
+        "common/mechanisms/continual.py",
         "_BLOCK = 1 << 12 → _BLOCK = (1)",
     ): "the same numbers of noise, one at a time",
     (

@@ -51,7 +51,7 @@ INPUT_OUTPUT = {
 REASONS = {
     ("common.mechanisms.central.estimators", "sklearn"): "they are scikit-learn's estimators",
     ("common.mechanisms.central.dp_sgd", "sklearn"): "they are scikit-learn's estimators",
-    ("common.mechanisms.pate.torch_model", "torch"): "a teacher is a network",
+    ("common.mechanisms.pate.teachers", "torch"): "a teacher is a network",
 }
 """Other libraries in the mathematics, by module."""
 

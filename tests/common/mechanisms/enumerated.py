@@ -58,8 +58,8 @@ from labelveil.common.mechanisms.pate import (
     StableMajority,
     StableVote,
     data_dependent,
-    gnmax,
     multi_label,
+    single_label,
 )
 from labelveil.common.mechanisms.selection import (
     ChooseRank,
@@ -531,7 +531,7 @@ def coarse(monkeypatch: Any) -> None:
     monkeypatch.setattr("labelveil.common.mechanisms.pate.multi_label._GRAIN", 2)
     monkeypatch.setattr(GradientSteps, "grid", lambda self, size: 2)
     # what votes alone decide would be worked out again for every choice of noise
-    for module in (gnmax, multi_label):
+    for module in (single_label, multi_label):
         for function in (data_dependent.data_dependent_curve, data_dependent.error_probability):
             if hasattr(module, function.__name__):
                 monkeypatch.setattr(module, function.__name__, _once(function))

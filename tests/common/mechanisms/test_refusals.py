@@ -17,7 +17,7 @@ from labelveil.common.mechanisms.central.estimators import PrivateLogisticRegres
 from labelveil.common.mechanisms.central.gradient_steps import GradientSteps
 from labelveil.common.mechanisms.clipping import checked_labels
 from labelveil.common.mechanisms.group_sums import NO_GROUP, GroupQuestion, Lattice, NoisySums
-from labelveil.common.mechanisms.group_sums.private_sums import group_sums
+from labelveil.common.mechanisms.group_sums.noisy_sums import group_sums
 from labelveil.common.mechanisms.group_sums.question import MOST_LEVELS, MOST_WEIGHT
 from labelveil.common.mechanisms.interactive.targets import hit_probability
 from labelveil.common.mechanisms.pate.multi_label import ClippedVote, Norm

@@ -61,4 +61,5 @@ def with_prior(
     """
     if prior is None:
         return plan
-    return plan.knowing(prior.over, corrected=config.prior.corrected)
+    priors = {group: prior.over(group) for group in plan.groups}
+    return plan.knowing(priors, corrected=config.prior.corrected)

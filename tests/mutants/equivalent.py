@@ -138,8 +138,8 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ): "other labels between points, of whose rounding about half is random",
     (
         "labelveil/audit/certificate/rebuild.py",
-        "plan = plan.knowing(lambda group: np.asarray(public[group], dtype=np.float64))"
-        " → plan = plan.knowing(lambda group: np.asarray(public[group], ))",
+        "manifest.group(prior.labels): np.asarray(prior.noisy_counts, dtype=np.float64)"
+        " → manifest.group(prior.labels): np.asarray(prior.noisy_counts, )",
     ): "whole numbers, which are doubles once they are divided",
     (
         "labelveil/commands/audit.py",

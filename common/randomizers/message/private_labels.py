@@ -312,5 +312,6 @@ def _randomized(
         plan = plan.by_stratum(values.tolist(), np.bincount(value_of, minlength=values.size + 1))
         of_event = None if plan.strata is None else plan.strata.of_value[value_of]
     if prior is not None:
-        plan = plan.knowing(prior.over, corrected=corrected)
+        priors = {group: prior.over(group) for group in plan.groups}
+        plan = plan.knowing(priors, corrected=corrected)
     return randomize(labels, plan, None, of_event)

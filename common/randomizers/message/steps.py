@@ -18,7 +18,7 @@ share ε :mod:`labelveil.common.randomizers.message.division`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain
@@ -127,15 +127,15 @@ class MessagePlan:
         known = self.known
         return [None if s.group in known else len(s.group.cells) for s in self.channels]
 
-    def knowing(self, prior: Callable[[Group], Floats], *, corrected: bool = False) -> MessagePlan:
-        """Start from a prior that was public beforehand.
+    def knowing(self, priors: Mapping[Group, Floats], *, corrected: bool = False) -> MessagePlan:
+        """Start from priors that were public beforehand.
 
-        Nothing is spent on it; a wrong one costs accuracy alone.
+        Nothing is spent on them; wrong ones cost accuracy alone.
 
         Parameters
         ----------
-        prior
-            Gives (k,) weights >= 0 of the cells of a group, not all 0.
+        priors
+            Of each of :attr:`groups` (k,) weights >= 0 of its cells, not all 0.
         corrected
             Pay for the histograms all the same: the public prior is then one of the laws that may
             explain them. Otherwise nothing is counted, and all of ε goes to the labels.
@@ -145,7 +145,8 @@ class MessagePlan:
         ConfigError
             For strata whose labels nothing would tell apart.
         """
-        public = tuple((group, expected_prior(prior(group), self.records)) for group in self.groups)
+        groups = self.groups
+        public = tuple((group, expected_prior(priors[group], self.records)) for group in groups)
         if corrected:
             return replace(self, public=public)
         if self.strata:

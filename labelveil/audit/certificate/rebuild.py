@@ -88,9 +88,13 @@ def plan_of(manifest: Manifest, share: float | None) -> MessagePlan:
     )
     if (strata := manifest.message.strata) is not None:
         plan = plan.in_strata(strata)
-    public = {manifest.group(p.labels): p.noisy_counts for p in manifest.priors if p.public}
+    public = {
+        manifest.group(prior.labels): np.asarray(prior.noisy_counts, dtype=np.float64)
+        for prior in manifest.priors
+        if prior.public
+    }
     if public and {*public} == {*plan.groups}:
-        plan = plan.knowing(lambda group: np.asarray(public[group], dtype=np.float64))
+        plan = plan.knowing(public)
     paid = [
         (manifest.group(prior.labels), prior.spent.exact_epsilon)
         for prior in noisy_histograms(manifest)

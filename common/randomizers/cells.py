@@ -107,21 +107,6 @@ class Group:
 
 
 @dataclass(frozen=True)
-class LabelCode:
-    """What codes say of one label."""
-
-    column: int  # the channel's position, and that of its codes in :meth:`Codebook.split`
-    channel: FiniteChannel  # from the cells of the label's group to codes
-    cells: Cells  # of the group
-    label: int  # the label's position in the group
-
-    @property
-    def values(self) -> Floats:
-        """(k,) the label in each cell: ascending where it has the channel for itself."""
-        return self.cells.points[:, self.label]
-
-
-@dataclass(frozen=True)
 class Codebook:
     """What the codes of a message mean.
 
@@ -218,12 +203,10 @@ class Codebook:
         )
         return cls(tuple(data["names"]), groups, tuple(channels))
 
-    def for_label(self, name: str) -> LabelCode:
-        """What codes say of one label, by its name."""
+    def column_of(self, name: str) -> int:
+        """Which of the channels sends a label, by its name: its column in :meth:`split`."""
         label = self.names.index(name)
-        column = next(i for i, group in enumerate(self.groups) if label in group.labels)
-        group = self.groups[column]
-        return LabelCode(column, self.channels[column], group.cells, group.labels.index(label))
+        return next(i for i, group in enumerate(self.groups) if label in group.labels)
 
 
 def check_outputs(radices: Sequence[int]) -> None:

@@ -111,7 +111,7 @@ class Codebooks:
         """(d,) what each code is to the channels that send a label, one behind the other."""
         parts, first = [], 0
         for book in self.books:
-            column = book.for_label(name).column
+            column = book.column_of(name)
             parts.append(first + book.split(np.arange(book.outputs))[:, column].astype(np.int64))
             first += book.radices[column]
         return np.concatenate(parts)

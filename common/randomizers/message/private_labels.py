@@ -99,7 +99,7 @@ class PrivateLabels:
                 f"events in {len(others) + 1} strata have a channel each; see"
                 " .events.message.codebooks.books"
             )
-        return book.for_label(self.name).channel
+        return book.channels[book.column_of(self.name)]
 
     @property
     def prior(self) -> Floats:
@@ -109,7 +109,7 @@ class PrivateLabels:
     @property
     def randomizer(self) -> str:
         """What sent it, maybe with others."""
-        column = self.events.message.codebooks.books[0].for_label(self.name).column
+        column = self.events.message.codebooks.books[0].column_of(self.name)
         return self.events.message.randomizers[column][0]
 
     @property

@@ -50,13 +50,12 @@ def test_every_combined_code_has_the_product_of_its_parts_probabilities() -> Non
     codes = np.arange(book.outputs)
     columns = book.split(codes)
     assert np.array_equal(np.ravel_multi_index(columns.T, book.radices), codes)
-    parts = {name: book.for_label(name) for name in book.names}
-    assert [parts[name].column for name in book.names] == [0, 1, 0]
+    assert [book.column_of(name) for name in book.names] == [0, 1, 0]
     for cell, labels in enumerate(book.cells.points):
         product = np.ones(book.outputs)
-        for column, members in enumerate([("returned", "stars"), ("amount",)]):
-            fits = np.all([parts[n].values == labels[book.names.index(n)] for n in members], axis=0)
-            (row,) = parts[members[0]].channel.probabilities[fits]
+        for column, (group, channel) in enumerate(zip(book.groups, book.channels, strict=True)):
+            fits = np.all(group.cells.points == labels[[*group.labels]], axis=1)
+            (row,) = channel.probabilities[fits]
             product *= row[columns[:, column]]
         assert np.allclose(book.likelihood[cell], product, rtol=1e-13)
 

@@ -116,10 +116,12 @@ def test_codes_decode_to_the_labels_that_were_sent(division: Division) -> None:
     book = events_sent.message.codebook
     columns = book.split(events_sent.codes)
     for j, name in enumerate(book.names):
-        part = book.for_label(name)
-        weights = np.full(part.values.size, 1 / part.values.size)
-        values = decoding_values(part.channel.probabilities, part.values, weights)
-        decoded = values[columns[:, part.column]]
+        column = book.column_of(name)
+        group, channel = book.groups[column], book.channels[column]
+        inputs = group.cells.points[:, group.labels.index(j)]
+        weights = np.full(inputs.size, 1 / inputs.size)
+        values = decoding_values(channel.probabilities, inputs, weights)
+        decoded = values[columns[:, column]]
         assert mean_fits(decoded - labels[:, j], 0.0)
         assert not mean_fits(decoded - labels[:, j] + 0.4 * decoded.std(), 0.0)
 

@@ -316,7 +316,7 @@ def test_several_labels_are_sent_by_channels_of_their_stratum(division: Division
     assert not events.message.decodes
     for name in events.names:
         assert events[name].codes.max() < sum(
-            book.for_label(name).channel.outputs.size for book in events.message.codebooks.books
+            book.radices[book.column_of(name)] for book in events.message.codebooks.books
         )
 
 

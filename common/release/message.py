@@ -23,9 +23,9 @@ from labelveil.common.guarantees import Guarantee, PureDP, Unit, compose, guaran
 from labelveil.common.mechanisms.group_sums.lattice import Lattice
 from labelveil.common.mechanisms.group_sums.question import bits_of
 from labelveil.common.randomizers import NoisyPrior
-from labelveil.common.randomizers.cells import Cells, Codebook, Group
+from labelveil.common.randomizers.cells import Cells, Group
 from labelveil.common.randomizers.grid import Grid
-from labelveil.common.randomizers.message.codebooks import Codebooks
+from labelveil.common.randomizers.message.codebooks import Codebook, Codebooks
 from labelveil.common.randomizers.message.message import Message, Released
 from labelveil.common.randomizers.message.strata import (
     BINS,

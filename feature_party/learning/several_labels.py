@@ -17,8 +17,8 @@ import numpy as np
 from labelveil.common.arrays import Indices, Integers
 from labelveil.common.errors import not_none
 from labelveil.common.randomizers import NoisyPrior
-from labelveil.common.randomizers.cells import Codebook, Group
-from labelveil.common.randomizers.message.codebooks import Codebooks
+from labelveil.common.randomizers.cells import Group
+from labelveil.common.randomizers.message.codebooks import Codebook, Codebooks
 from labelveil.common.randomizers.message.message import Message, Released
 from labelveil.common.randomizers.prior import expected_prior
 from labelveil.common.release.manifest import Manifest

@@ -20,8 +20,8 @@ import numpy as np
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.exact.channel import FiniteChannel
 from labelveil.common.guarantees import PureDP, Unit
-from labelveil.common.randomizers.cells import Codebook, Group
-from labelveil.common.randomizers.message.codebooks import Codebooks
+from labelveil.common.randomizers.cells import Group
+from labelveil.common.randomizers.message.codebooks import Codebook, Codebooks
 from labelveil.common.randomizers.message.strata import Strata, StratumTable
 from labelveil.common.randomizers.message.terms import LabelTerms
 from labelveil.common.randomizers.prior import NoisyPrior, decoded_prior, expected_prior

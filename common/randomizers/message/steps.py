@@ -35,10 +35,10 @@ from labelveil.common.exact.rational import rational
 from labelveil.common.exact.rounding import float_below
 from labelveil.common.randomizers.base import Randomizer, check_epsilon
 from labelveil.common.randomizers.budget import split_budget
-from labelveil.common.randomizers.cells import Cells, Codebook, Group, stream
+from labelveil.common.randomizers.cells import Cells, Group, stream
 from labelveil.common.randomizers.design.optimal_design import fitting, most_knots
 from labelveil.common.randomizers.grid import Grid
-from labelveil.common.randomizers.message.codebooks import Codebooks
+from labelveil.common.randomizers.message.codebooks import Codebook, Codebooks
 from labelveil.common.randomizers.message.message import Message, Released
 from labelveil.common.randomizers.message.strata import (
     STRATA_STREAM,

@@ -62,7 +62,8 @@ from labelveil.audit.verdict import (
 from labelveil.common.arrays import Floats
 from labelveil.common.csv_files import read_table
 from labelveil.common.errors import DataError, ReleaseError, not_none
-from labelveil.common.randomizers.cells import Codebook, Group, row_products
+from labelveil.common.randomizers.cells import Group, row_products
+from labelveil.common.randomizers.message.codebooks import Codebook
 from labelveil.common.release.event_keys import hash_keys, read_secret
 from labelveil.common.release.folder import MANIFEST_FILE
 from labelveil.common.release.manifest import Manifest, manifest_digest
@@ -163,7 +164,7 @@ def log_odds_change(channel: Floats, prior: Floats) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Message:
+class EventMessage:
     """What is sent of one event, what was released of its labels' distribution, and the claim."""
 
     codebook: Codebook
@@ -187,7 +188,7 @@ class Message:
         return leakage([replace(p, prior=q) for p, q in zip(self.counted, flat, strict=True)])
 
 
-MESSAGE = Probes[Message]()
+MESSAGE = Probes[EventMessage]()
 """The advantages under the released prior and under the priors that help an attacker most."""
 
 
@@ -195,7 +196,7 @@ MESSAGE = Probes[Message]()
     "additive advantage",
     "How much better does one message make the best guess of an event's labels?",
 )
-def additive_check(message: Message) -> Check:
+def additive_check(message: EventMessage) -> Check:
     codebook, epsilon = message.codebook, message.epsilon
     released, uniform = message.released.additive, message.uniform.additive
     pair = worst_pair(codebook)
@@ -220,7 +221,7 @@ def additive_check(message: Message) -> Check:
 @MESSAGE.add(
     "multiplicative advantage", "How many times as good does one message make the best guess?"
 )
-def multiplicative_check(message: Message) -> Check:
+def multiplicative_check(message: EventMessage) -> Check:
     most = math.exp(message.epsilon)
     released, uniform = message.released.multiplicative, message.uniform.multiplicative
     return Check(
@@ -235,7 +236,7 @@ def multiplicative_check(message: Message) -> Check:
 @MESSAGE.add(
     "change of beliefs", "How far can one message move what is believed of an event's labels?"
 )
-def beliefs_check(message: Message) -> Check:
+def beliefs_check(message: EventMessage) -> Check:
     released, epsilon = message.released, message.epsilon
     ratio = sum(part.ratio for part in message.counted)
     largest = max(released.largest, ratio)
@@ -253,7 +254,7 @@ def beliefs_check(message: Message) -> Check:
     )
 
 
-def beliefs_plot(message: Message) -> dict[str, Any]:
+def beliefs_plot(message: EventMessage) -> dict[str, Any]:
     """Prior and posterior probabilities for the report, at most some hundreds of dots."""
     before, after = [], []
     for part in message.counted:
@@ -291,7 +292,7 @@ def audit_inference(files: RunFiles, progress: Progress = silent) -> Audit:
     books, released = manifest.codebooks, manifest.message.released
     codebook = books.books[stratum]
     priors = [*(released.laws_of_strata or [released.laws])[stratum].items()]
-    message = Message(codebook, priors, epsilon)
+    message = EventMessage(codebook, priors, epsilon)
     MESSAGE.audit(audit, message)
     audit.plots["beliefs"] = beliefs_plot(message)
     progress("read the run")

@@ -32,7 +32,7 @@ from labelveil.audit.verdict import GATE, SHOWN, Check, Power, Probes, Verdict, 
 from labelveil.common.arrays import Booleans, Floats, Indices, Integers
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import not_none
-from labelveil.common.randomizers.cells import Codebook
+from labelveil.common.randomizers.message.codebooks import Codebook
 
 POWER = 0.9
 """Share of the ceiling's bound that the positive control must reach for the attack to count."""

@@ -12,9 +12,9 @@ from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError
 from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
 from labelveil.common.randomizers.base import LABEL_STREAM, ROUNDING_STREAM
-from labelveil.common.randomizers.cells import Cells, Codebook, Group, stream
+from labelveil.common.randomizers.cells import Cells, Group, stream
 from labelveil.common.randomizers.grid import Grid
-from labelveil.common.randomizers.message.codebooks import Codebooks
+from labelveil.common.randomizers.message.codebooks import Codebook, Codebooks
 
 RETURNED = Grid.from_edges([0.0, 1.0])
 AMOUNT = Grid.from_edges([0.0, 5.0, 20.0, 100.0])

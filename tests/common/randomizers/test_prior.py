@@ -13,8 +13,9 @@ from labelveil.common.exact.rounding import float_below
 from labelveil.common.guarantees import Unit
 from labelveil.common.randomizers import build_randomizer
 from labelveil.common.randomizers.budget import split_budget
-from labelveil.common.randomizers.cells import check_outputs, row_products, stream
+from labelveil.common.randomizers.cells import row_products, stream
 from labelveil.common.randomizers.grid import Grid, whole_step
+from labelveil.common.randomizers.message.codebooks import check_outputs
 from labelveil.common.randomizers.prior import (
     NoisyPrior,
     decoded_prior,

@@ -17,11 +17,11 @@ from labelveil.common.exact.rational import exp_lower_bound
 from labelveil.common.guarantees import PureDP, Unit
 from labelveil.common.randomizers import build_randomizer
 from labelveil.common.randomizers.base import LABEL_STREAM
-from labelveil.common.randomizers.cells import Cells, Codebook, Group
+from labelveil.common.randomizers.cells import Cells, Group
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message import division as dividing
 from labelveil.common.randomizers.message import questions as asking
-from labelveil.common.randomizers.message.codebooks import Codebooks
+from labelveil.common.randomizers.message.codebooks import Codebook, Codebooks
 from labelveil.common.randomizers.message.message import Message, Released
 from labelveil.common.randomizers.message.plan import plan_message
 from labelveil.common.randomizers.message.private_labels import (

@@ -16,8 +16,8 @@ from labelveil.audit.attacks.one_run import score
 from labelveil.audit.canaries import model
 from labelveil.audit.canaries.inference import (
     MESSAGE,
+    EventMessage,
     LabelsCounted,
-    Message,
     audit_inference,
     counted_labels,
     leakage,
@@ -43,8 +43,9 @@ from labelveil.common.errors import DataError, ReleaseError
 from labelveil.common.exact.channel import TOTAL, FiniteChannel, randomized_response_rows
 from labelveil.common.guarantees import PureDP
 from labelveil.common.randomizers import build_randomizer
-from labelveil.common.randomizers.cells import Cells, Codebook, Group
+from labelveil.common.randomizers.cells import Cells, Group
 from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.codebooks import Codebook
 from tests.feature_party.worlds import build_world
 from tests.labelveil.audit.certificate.summed import write_sums
 from tests.statistics import binomial_range, counts_fit
@@ -85,7 +86,8 @@ def verdicts(codebook: Codebook, prior: np.ndarray, epsilon: float) -> list[Verd
     """Of the checks of a message, where one histogram counts all labels."""
     everything = Group(tuple(range(len(codebook.names))), codebook.cells)
     return [
-        one.verdict for one in MESSAGE.checks(Message(codebook, [(everything, prior)], epsilon))
+        one.verdict
+        for one in MESSAGE.checks(EventMessage(codebook, [(everything, prior)], epsilon))
     ]
 
 

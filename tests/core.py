@@ -74,7 +74,7 @@ OPTIONS = {
     ),
     "several labels": (
         "common.randomizers.design.joint",
-        "common.randomizers.message.division",
+        "common.randomizers.design.mixture",
         "label_party.release.plan_divisions",
     ),
     "shards and workers": (

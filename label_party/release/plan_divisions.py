@@ -21,13 +21,13 @@ from labelveil.common.randomizers.design.conditionals import EXPLAINED
 from labelveil.common.randomizers.design.joint import Targets
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.knots import interpolation
-from labelveil.common.randomizers.message.division import (
+from labelveil.common.randomizers.message.plan import (
     at_knots,
     cell_grids,
     joint_channel,
     own_channels,
+    plan_message,
 )
-from labelveil.common.randomizers.message.plan import plan_message
 from labelveil.common.randomizers.message.terms import Division, LabelTerms
 from labelveil.label_party.config.privacy import PrivacySection
 from labelveil.label_party.config.sections import LabelPartyConfig

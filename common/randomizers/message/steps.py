@@ -12,8 +12,8 @@ A message is a list of histograms, each over a group of labels, and for each str
 a list of one in a list of one, and this is then the two-step procedure, Algorithm 3 and Theorem 7
 of Ghazi et al., *Regression with Label Differential Privacy*, ICLR 2023: ε₁ on a private prior, ε₂
 on each label. Everything in the message is a function of these releases, so it is (ε₁ + ε₂)-DP.
-Which plan is made says :mod:`labelveil.common.randomizers.message.plan`, and how several labels
-share ε :mod:`labelveil.common.randomizers.message.division`.
+Which plan is made, and how several labels share ε, says
+:mod:`labelveil.common.randomizers.message.plan`.
 """
 
 from __future__ import annotations

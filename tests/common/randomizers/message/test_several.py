@@ -22,14 +22,14 @@ from labelveil.common.randomizers.design.joint import JOINT, Targets
 from labelveil.common.randomizers.design.optimal_design import decoding_values
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message import private_labels
-from labelveil.common.randomizers.message.division import (
+from labelveil.common.randomizers.message.plan import (
     at_knots,
     cell_grids,
     divide,
     joint_channel,
     own_channels,
+    plan_message,
 )
-from labelveil.common.randomizers.message.plan import plan_message
 from labelveil.common.randomizers.message.private_labels import (
     PrivateEvents,
     randomize,

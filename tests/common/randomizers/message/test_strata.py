@@ -19,7 +19,7 @@ from labelveil.common.randomizers import build_randomizer
 from labelveil.common.randomizers.base import LABEL_STREAM
 from labelveil.common.randomizers.cells import Cells, Group
 from labelveil.common.randomizers.grid import Grid
-from labelveil.common.randomizers.message import division as dividing
+from labelveil.common.randomizers.message import plan as planning
 from labelveil.common.randomizers.message import questions as asking
 from labelveil.common.randomizers.message.codebooks import Codebook, Codebooks
 from labelveil.common.randomizers.message.message import Message, Released
@@ -270,7 +270,7 @@ def test_labels_are_sent_alone_where_strata_have_no_room_for_more(
     labels = np.column_stack([strata, np.arange(6000) % 2]).astype(np.float64)
     plan = plan_message(terms, 6000, 2.0, division="joint")
     plan = plan.by_stratum(VALUES, np.bincount(strata, minlength=3))
-    monkeypatch.setattr(dividing, "MAX_WEIGHTS", 100)
+    monkeypatch.setattr(planning, "MAX_WEIGHTS", 100)
     events = randomize(labels, plan, seeded_entropy(4), strata)
     assert [len(book.channels) for book in events.message.codebooks.books] == [2, 2]
     assert 1.9 < events.guarantee.exact_epsilon <= 2
@@ -289,10 +289,10 @@ def test_labels_are_sent_in_strata_as_in_all_events_together(
         ]
 
     for kind, channels in (("joint_channel", 1), ("own_channels", 2)):
-        monkeypatch.setattr(dividing, kind, built(kind, channels))
-    monkeypatch.setattr(dividing, "divide", getattr(dividing, choice))
+        monkeypatch.setattr(planning, kind, built(kind, channels))
+    monkeypatch.setattr(planning, "divide", getattr(planning, choice))
     plan = plan_message(PAIR, 4000, 2.0)
-    assert isinstance(plan, dividing.JointPlan)
+    assert isinstance(plan, planning.JointPlan)
     ((group, _),) = plan.budgets
     laws = [{group: np.array([float(n), 9.0 - n])} for n in range(3)]
     found = plan.channels_of(laws[0], laws[1:])

@@ -74,7 +74,7 @@ def questioned_sums(config: LabelPartyConfig, events: Events) -> NoisySums | Non
         question = read_question(submitted.question, events.rows)
         if not isinstance(question, GroupQuestion):
             return None
-        return NoisySums.of_label(question, config.terms[0], config.privacy.charge.exact_epsilon)
+        return NoisySums.for_label(question, config.terms[0], config.privacy.charge.exact_epsilon)
 
 
 @contextmanager

@@ -213,7 +213,7 @@ class Submissions:
             asked = read_question(question.path, header.rows)
             terms, privacy = self._config.terms[0], self._config.privacy
             if isinstance(asked, GroupQuestion):
-                NoisySums.of_label(asked, terms, privacy.charge.exact_epsilon)
+                NoisySums.for_label(asked, terms, privacy.charge.exact_epsilon)
             else:
                 asked.plan(terms, privacy.message_epsilon)
         except LabelveilError as error:

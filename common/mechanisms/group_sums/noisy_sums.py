@@ -77,7 +77,7 @@ class NoisySums:
         return self.question.of_width(numerators), denominator
 
     @classmethod
-    def of_label(cls, question: GroupQuestion, terms: LabelTerms, epsilon: Fraction) -> Self:
+    def for_label(cls, question: GroupQuestion, terms: LabelTerms, epsilon: Fraction) -> Self:
         """Answer about a label as it is configured.
 
         Raises
@@ -92,7 +92,7 @@ class NoisySums:
                 f"the question is about labels in {asked.lower:g} … {asked.upper:g}, not in"
                 f" {terms.lower:g} … {terms.upper:g}; name the same bounds"
             )
-        if terms.grid is not None and asked.steps % (own := Lattice.of_grid(terms.grid)).steps:
+        if terms.grid is not None and asked.steps % (own := Lattice.from_grid(terms.grid)).steps:
             raise ConfigError(
                 f"the question is about labels on {asked.steps:,} steps, and they are on"
                 f" {own.steps:,} of {own.step:g}; ask on these, or on each divided alike"

@@ -148,7 +148,7 @@ class GroupQuestion:
         ConfigError, DataError
             If one of these lies off the grid's lattice, or is no number.
         """
-        lattice = grid if isinstance(grid, Lattice) else Lattice.of_grid(grid)
+        lattice = grid if isinstance(grid, Lattice) else Lattice.from_grid(grid)
         given = np.asarray(groups)
         if given.ndim != 1 or given.dtype.kind not in "iu" or not given.size:
             raise ConfigError("groups must be a column of whole numbers, one for each event")

@@ -73,9 +73,9 @@ class Codebook:
     @cached_property
     def likelihood(self) -> Floats:
         """(k, d) probability of each combined code in each cell of all labels."""
-        return self.of_labels(self.cells.indices(np.arange(len(self.cells))))
+        return self.likelihood_of(self.cells.indices(np.arange(len(self.cells))))
 
-    def of_labels(self, indices: NDArray[np.integer]) -> Floats:
+    def likelihood_of(self, indices: NDArray[np.integer]) -> Floats:
         """(n, d) probability of each combined code for (n, m) indices into the grids."""
         table = np.ones((len(indices), 1))
         for group, channel in zip(self.groups, self.channels, strict=True):
@@ -86,7 +86,7 @@ class Codebook:
     def at_the_ends(self) -> Floats:
         """(2, d) probability of each combined code where all labels are lowest, and highest."""
         highest = np.array(self.cells.shape) - 1
-        return self.of_labels(np.stack([0 * highest, highest]))
+        return self.likelihood_of(np.stack([0 * highest, highest]))
 
     def laws(self, labels: Floats) -> Floats:
         """(n, d) probability of each combined code for (n, m) labels, rounded to the grids."""
@@ -224,12 +224,12 @@ class Codebooks:
             first += book.radices[column]
         return np.concatenate(parts)
 
-    def rows_of(self, codes: Integers) -> list[int]:
+    def rows_by_stratum(self, codes: Integers) -> list[int]:
         """How many of (n,) codes are of each stratum."""
         at = np.searchsorted(self.starts, codes, side="right") - 1
         return [int(np.count_nonzero(at == stratum)) for stratum in range(len(self.books))]
 
-    def of_channels(self, counts: Integers) -> list[Integers]:
+    def counts_by_channel(self, counts: Integers) -> list[Integers]:
         """How many codes there are of each, by channel, one stratum's after another's."""
         found = []
         for book, own in zip(self.books, np.split(counts, self.starts[1:-1]), strict=True):

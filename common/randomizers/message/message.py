@@ -152,7 +152,7 @@ class Message:
         if not self.decodes:
             return self
         priors, groups = dict(self.released.priors), self.codebooks.groups
-        counted = self.codebooks.of_channels(counts)
+        counted = self.codebooks.counts_by_channel(counts)
         for column in self.decodes:
             channel = self.codebooks.books[0].channels[column]
             codes = np.sum(counted[column :: len(groups)], axis=0)

@@ -213,7 +213,7 @@ def randomize_labels(
     if correct_prior and prior is None:
         raise ConfigError("correct_prior=True has no prior to correct; give prior, or leave it out")
     if question is None:
-        known = None if prior is None else KnownLabels.of_weights(prior)
+        known = None if prior is None else KnownLabels.from_weights(prior)
         return _randomized(column, [terms], epsilon, "auto", strata, known, correct_prior)["label"]
     if strata is not None:
         raise ConfigError("a question says what strata the events are in; leave strata out")

@@ -200,7 +200,7 @@ def additive_check(message: EventMessage) -> Check:
     codebook, epsilon = message.codebook, message.epsilon
     released, uniform = message.released.additive, message.uniform.additive
     pair = worst_pair(codebook)
-    low, high = codebook.of_labels(pair)
+    low, high = codebook.likelihood_of(pair)
     apart = float(np.abs(high - low).sum()) / 4
     cap, two = math.tanh(epsilon / 4), math.tanh(epsilon / 2) / 2  # the module says of what
     values = codebook.cells.values(pair)

@@ -227,7 +227,7 @@ def choose_canaries(run: Run, codebook: Codebook) -> SecretBits | None:
     known = np.flatnonzero(~np.isnan(run.labels).any(axis=1) & run.trained)
     if not known.size:
         return None
-    laws = codebook.of_labels(worst_pair(codebook))
+    laws = codebook.likelihood_of(worst_pair(codebook))
     canaries = find_canaries(codebook, run.labels[known], run.codes[known], laws)
     return replace(canaries, rows=known[canaries.rows])
 

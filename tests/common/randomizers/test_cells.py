@@ -124,7 +124,7 @@ def test_laws_of_labels_are_those_of_what_they_are_rounded_to() -> None:
     between = book.laws(np.array([[-1.0, 2.0, 2.25]]))  # clipped to 0, 2/5 of the way, 1/4
     corners = np.array([[0, amount, stars] for amount in (0, 1) for stars in (1, 2)])
     shares = np.array([0.6 * 0.75, 0.6 * 0.25, 0.4 * 0.75, 0.4 * 0.25])
-    assert np.allclose(between, shares @ book.of_labels(corners))
+    assert np.allclose(between, shares @ book.likelihood_of(corners))
     assert np.allclose(book.at_the_ends, book.likelihood[[0, -1]])
 
 
@@ -148,9 +148,9 @@ def test_codes_of_strata_lie_one_behind_the_other() -> None:
     assert books.codes_of("returned").tolist() == [a for a, _ in pairs + others]
     assert books.codes_of("stars").tolist() == [b for _, b in pairs + others]
     counts = np.arange(22)
-    sums = [each.tolist() for each in books.of_channels(counts)]
+    sums = [each.tolist() for each in books.counts_by_channel(counts)]
     assert sums == [[6, 22, 38], [12, 15, 18, 21], [70, 95], [29, 31, 33, 35, 37]]
-    assert books.rows_of(np.array([0, 11, 12, 21, 3])) == [3, 2]
+    assert books.rows_by_stratum(np.array([0, 11, 12, 21, 3])) == [3, 2]
 
     labels = np.zeros((1000, 2))
     strata = np.arange(1000) % 2

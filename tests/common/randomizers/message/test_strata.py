@@ -380,7 +380,7 @@ def test_a_notebook_asks_by_the_channels_that_the_question_expects() -> None:
     for book, own in zip(books, expected, strict=True):
         assert np.array_equal(book.channels[0].weights, own.channels[0].weights)
     assert not np.array_equal(books[0].channels[0].outputs, books[1].channels[0].outputs)
-    rows = made.events.message.codebooks.rows_of(made.events.codes)
+    rows = made.events.message.codebooks.rows_by_stratum(made.events.codes)
     assert rows == [200, 200]
     with pytest.raises(ConfigError, match="about 400 events, and there are 401 labels"):
         randomize_labels(np.zeros(401), lower=0, upper=30, epsilon=2, question=question)

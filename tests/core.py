@@ -92,7 +92,6 @@ OPTIONS = {
     ),
     "randomizers beside the default": (
         "common.randomizers.additive",
-        "common.randomizers.as_published",
         "common.randomizers.binning",
         "common.randomizers.rp_with_prior",
         "common.randomizers.thresholds",

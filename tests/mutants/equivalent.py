@@ -495,7 +495,7 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         " → noisy = queries - discrete_laplace(second, queries.size, source)",
     ): "the noise is symmetric",
     (
-        "common/randomizers/as_published.py",
+        "labelveil/comparison/published_labels.py",
         "sent = np.clip(sent, low, high) → sent = np.clip(low, sent, high)",
     ): "the lesser of the upper bound and the larger of the other two, in either order",
 }

@@ -208,26 +208,40 @@ def _problem(
     message = problem["msg"].removeprefix("Value error, ")
     if option is None:  # a rule about several settings; its message names them
         return f"{path}: {message}" if path else message
-    if problem["type"] != "value_error":
-        message = f"must be {option.bounds}"
-        if problem["type"] == "finite_number":
-            message = message.replace("a number", "a finite number")
     value: Any = data
     for part in option.name.split("."):
         value = (value[table] if isinstance(value, list) else value)[part]
-    key, below = option.key, names[option.name.count(".") + 1 :]
-    if isinstance(value, dict) and below and problem["type"] != "value_error":
-        entry = value.get(below[0])
-        if not option.says_more_than_its_type:
-            key, value = f"{key}.{as_toml_key(below[0])}", entry
-            message = f"must be {option.bounds_of_entry}"
-        if isinstance(entry, dict):
-            message += "; a name with dots stands in quotes"
+    key = option.key
+    if problem["type"] != "value_error":  # pydantic's own check, whose words are not for users
+        finite = problem["type"] == "finite_number"
+        below = names[option.name.count(".") + 1 :]
+        key, value, message = _out_of_bounds(option, value, below, finite=finite)
     if named != "setting":
         name = option.flags[0] if named == "flag" else key
         return f"{name}={value!r:.200} {message}"
     which = f" of table {table + 1}" if several and option.section else ""
     return f"{key}={value!r:.200} {message}; set {option.place}{which}{source}"
+
+
+def _out_of_bounds(
+    option: Setting, value: Any, below: Sequence[str], *, finite: bool
+) -> tuple[str, Any, str]:
+    """Which key has which value, and what that must be.
+
+    ``below`` are the names within the value where something is wrong: of a table whose entries are
+    all alike, the entry is what is named. ``finite`` says that the value is not.
+    """
+    message = f"must be {option.bounds}"
+    if finite:
+        message = message.replace("a number", "a finite number")
+    if not (isinstance(value, dict) and below):
+        return option.key, value, message
+    entry: Any = value.get(below[0])
+    quotes = "; a name with dots stands in quotes" if isinstance(entry, dict) else ""
+    if option.says_more_than_its_type:
+        return option.key, value, message + quotes
+    key = f"{option.key}.{as_toml_key(below[0])}"
+    return key, entry, f"must be {option.bounds_of_entry}{quotes}"
 
 
 def _nearest(where: str, model: type[BaseModel]) -> str:

@@ -179,12 +179,12 @@ class ReusableHoldout(Sole):
         """Answer a question about the mean of ``values``, one in 0 … 1 for each record."""
         integers = rounded(values)
         with self._turn:
-            asked, self._asked = self._asked, self._asked + 1
+            number, self._asked = self._asked, self._asked + 1
             answer = self.mechanism.draw(
                 integers,
                 estimate,
                 used=self._used,
-                question=str(asked),
+                question=str(number),
                 entropy=Entropy(self._key),
             )
             self._used += answer.from_holdout

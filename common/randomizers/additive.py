@@ -340,11 +340,13 @@ def _continuous(
     matrix = np.maximum(interpolation(labels, places) + bend, 0.0)
     if not clip:
         far = np.stack([labels - places[0], places[-1] - labels])
-        beyond, excess = law.survival(far), law.excess(far)
-        matrix[:, 0] = np.maximum(matrix[:, 0] - beyond[0], 0.0)
-        matrix[:, -1] = np.maximum(matrix[:, -1] - beyond[1], 0.0)
-        matrix = np.column_stack([beyond[0], matrix, beyond[1]])
-        mean = (excess @ problem.prior) / (beyond @ problem.prior)
+        survival, excess = law.survival(far), law.excess(far)
+        # what the second differences put on the ends stands for all that lies further out as well:
+        # that goes to outputs of its own, whose value is the mean of what it stands for
+        matrix[:, 0] = np.maximum(matrix[:, 0] - survival[0], 0.0)
+        matrix[:, -1] = np.maximum(matrix[:, -1] - survival[1], 0.0)
+        matrix = np.column_stack([survival[0], matrix, survival[1]])
+        mean = (excess @ problem.prior) / (survival @ problem.prior)
         places = np.concatenate([[places[0] - mean[0]], places, [places[-1] + mean[1]]])
     matrix /= matrix.sum(axis=1, keepdims=True)
     channel, _ = sorted_channel(labels, places, matrix, problem.epsilon)

@@ -86,15 +86,15 @@ class NoisySums:
             If labels are of another range, or the points that were chosen for them are no points of
             the question's lattice.
         """
-        asked = question.lattice
-        if (asked.lower, asked.upper) != (terms.lower, terms.upper):
+        lattice = question.lattice
+        if (lattice.lower, lattice.upper) != (terms.lower, terms.upper):
             raise ConfigError(
-                f"the question is about labels in {asked.lower:g} … {asked.upper:g}, not in"
+                f"the question is about labels in {lattice.lower:g} … {lattice.upper:g}, not in"
                 f" {terms.lower:g} … {terms.upper:g}; name the same bounds"
             )
-        if terms.grid is not None and asked.steps % (own := Lattice.from_grid(terms.grid)).steps:
+        if terms.grid is not None and lattice.steps % (own := Lattice.from_grid(terms.grid)).steps:
             raise ConfigError(
-                f"the question is about labels on {asked.steps:,} steps, and they are on"
+                f"the question is about labels on {lattice.steps:,} steps, and they are on"
                 f" {own.steps:,} of {own.step:g}; ask on these, or on each divided alike"
             )
         return cls(question, epsilon)

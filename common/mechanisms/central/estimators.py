@@ -164,10 +164,7 @@ class BoundedRegressor(RegressorMixin):  # type: ignore[misc]
 
 
 @dataclass(eq=False, repr=False)
-class _PrivateRegressor(BoundedRegressor, _PrivateLinearModel): ...
-
-
-class PrivateRidge(_PrivateRegressor):
+class PrivateRidge(BoundedRegressor, _PrivateLinearModel):
     """Ridge regression under ε-DP, for labels within public ``label_bounds``."""
 
     @property
@@ -175,7 +172,8 @@ class PrivateRidge(_PrivateRegressor):
         return ridge_loss(self.alpha)
 
 
-class PrivateHuberRegressor(_PrivateRegressor):
+@dataclass(eq=False, repr=False)
+class PrivateHuberRegressor(BoundedRegressor, _PrivateLinearModel):
     """Regression with the Huber loss, its knee at a quarter of the labels' range, ε-DP."""
 
     _loss = Huber(0.5)

@@ -93,7 +93,7 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ): "the same rows, in several chunks",
     (
         "common/config/options.py",
-        "if model and kind in (model, Given): → if ((kind in (model, Given))):",
+        "if model and kind in (model, UncheckedConfig): → if ((kind in (model, UncheckedConfig))):",
     ): "no parameter is annotated with None, nor takes a given file without a model",
     (
         "common/exact/exponential_choice.py",

@@ -75,6 +75,7 @@ OPTIONS = {
     "several labels": (
         "common.randomizers.design.joint",
         "common.randomizers.design.mixture",
+        "common.randomizers.message.division",
         "label_party.release.plan_divisions",
     ),
     "shards and workers": (

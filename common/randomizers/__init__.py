@@ -16,8 +16,7 @@ from labelveil.common.randomizers.binning.rr_on_bins import Binning, losses_by_b
 from labelveil.common.randomizers.budget import BudgetSplit, split_budget
 from labelveil.common.randomizers.design.optimal_design import build_optimal_design
 from labelveil.common.randomizers.message.message import Message
-from labelveil.common.randomizers.message.plan import plan_message
-from labelveil.common.randomizers.message.steps import MessagePlan
+from labelveil.common.randomizers.message.plan import MessagePlan, plan_message
 from labelveil.common.randomizers.message.terms import LabelTerms
 from labelveil.common.randomizers.prior import NoisyPrior, decoded_prior, private_prior
 from labelveil.common.randomizers.response import build_randomized_response, build_rr_with_prior

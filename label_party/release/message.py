@@ -20,7 +20,7 @@ from labelveil.common.errors import PrivacyError
 from labelveil.common.guarantees import Guarantee, compose
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message.message import Message
-from labelveil.common.randomizers.message.steps import MessagePlan
+from labelveil.common.randomizers.message.plan import MessagePlan
 from labelveil.common.release.blocks import KEY_BYTES, decode_codes
 from labelveil.common.release.claims import CMAC_KEYS, SUBMITTED_KEYS
 from labelveil.common.release.limits import block_rows_for

@@ -21,13 +21,13 @@ from labelveil.common.randomizers.design.conditionals import EXPLAINED
 from labelveil.common.randomizers.design.joint import Targets
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.knots import interpolation
-from labelveil.common.randomizers.message.plan import (
+from labelveil.common.randomizers.message.division import (
     at_knots,
     cell_grids,
     joint_channel,
-    own_channels,
-    plan_message,
+    split_channels,
 )
+from labelveil.common.randomizers.message.plan import plan_message
 from labelveil.common.randomizers.message.terms import Division, LabelTerms
 from labelveil.label_party.config.privacy import PrivacySection
 from labelveil.label_party.config.sections import LabelPartyConfig
@@ -154,7 +154,7 @@ def _over_cells(
     targets = Targets.for_cells(cells, prior, losses, weights, events, explained)
     each = float_below(budget.labels / group)
     judged = []
-    for name, make in ((JOINT, joint_channel), (SEPARATE, own_channels)):
+    for name, make in ((JOINT, joint_channel), (SEPARATE, split_channels)):
         channels = make(terms, cells, prior, each, events)
         codes = at_knots(targets, cells, channels)
         errors = [

@@ -16,7 +16,7 @@ import polars.selectors as cs
 from labelveil.common.csv_files import read_table
 from labelveil.common.errors import DataError
 from labelveil.common.randomizers.message.known_labels import KnownLabels
-from labelveil.common.randomizers.message.steps import MessagePlan
+from labelveil.common.randomizers.message.plan import MessagePlan
 from labelveil.label_party.config.sections import LabelPartyConfig
 
 

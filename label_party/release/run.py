@@ -15,7 +15,7 @@ from labelveil.common.entropy import Entropy, system_entropy
 from labelveil.common.errors import ReleaseError, not_none
 from labelveil.common.files import write_durably
 from labelveil.common.randomizers import Message
-from labelveil.common.randomizers.message.steps import MessagePlan
+from labelveil.common.randomizers.message.plan import MessagePlan
 from labelveil.common.release.folder import MANIFEST_FILE, SIGNATURE_FILE
 from labelveil.common.release.manifest import Manifest, manifest_digest
 from labelveil.common.release.sections import DriftSection

@@ -4,7 +4,7 @@ Labels are rounded down to integers, k of them, but for continuous noise, which 
 Algorithm 2 on all amounts would be expensive. What needs a prior spends ε₁ = √(4k/n) on it,
 however small ε is, clips the noisy histogram at 0 and normalises it; what needs none spends all of
 ε on the labels. Under Poisson loss, too, bins are those of the squared error. For comparisons: what
-a release does says :mod:`labelveil.common.randomizers.message.steps`.
+a release does says :mod:`labelveil.common.randomizers.message.plan`.
 
 Nor may labels with continuous noise leave. A sum in floating point shows in its last bits which
 labels could have led to it: the noise values that a float sampler can return have gaps, and the

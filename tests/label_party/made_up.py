@@ -12,7 +12,7 @@ import numpy as np
 from labelveil.common.arrays import Floats
 from labelveil.common.engine.shuffle import KEY_TYPE, Files, InMemoryExchange, Keys
 from labelveil.common.entropy import Entropy
-from labelveil.common.randomizers.message.steps import MessagePlan
+from labelveil.common.randomizers.message.plan import MessagePlan
 from labelveil.common.release.manifest import Manifest
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events.steps import Events, Sources, Table, Work

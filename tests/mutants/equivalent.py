@@ -281,7 +281,7 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "if (np.diff(cells) > 0).all(): → if (np.diff(cells) > 1).all():",
     ): "finer cells, or bisection: the same points",
     (
-        "common/randomizers/message/plan.py",
+        "common/randomizers/message/division.py",
         "possible = range(least, _PARTS - (m - 1) * least + 1)"
         " → possible = range(least, (_PARTS) + 1)",
     ): "parts that leave the others too little add up to more than there is",

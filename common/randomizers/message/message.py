@@ -3,7 +3,7 @@
 Channels by stratum of events (:mod:`labelveil.common.randomizers.message.strata`), each over a
 group of labels, and what is known of the labels beside their codes: histograms, each over a group
 of labels, tables of strata, or what a question expects of them.
-:mod:`labelveil.common.randomizers.message.steps` says how it is built, and
+:mod:`labelveil.common.randomizers.message.plan` says how it is built, and
 :mod:`labelveil.common.release.message` how a manifest states it.
 """
 

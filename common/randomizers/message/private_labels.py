@@ -17,9 +17,8 @@ from labelveil.common.guarantees import PureDP
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message.known_labels import KnownLabels
 from labelveil.common.randomizers.message.message import Message, Released
-from labelveil.common.randomizers.message.plan import plan_message
+from labelveil.common.randomizers.message.plan import MessagePlan, plan_message
 from labelveil.common.randomizers.message.questions import Question
-from labelveil.common.randomizers.message.steps import MessagePlan
 from labelveil.common.randomizers.message.strata import count_cells
 from labelveil.common.randomizers.message.terms import Division, LabelTerms
 

@@ -26,8 +26,7 @@ from labelveil.common.errors import ConfigError
 from labelveil.common.randomizers.cells import Group
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message.message import Released
-from labelveil.common.randomizers.message.plan import plan_message
-from labelveil.common.randomizers.message.steps import MessagePlan
+from labelveil.common.randomizers.message.plan import MessagePlan, plan_message
 from labelveil.common.randomizers.message.strata import MOST_STRATA, MOST_WEIGHT, Strata
 from labelveil.common.randomizers.message.terms import LabelTerms
 

@@ -26,9 +26,8 @@ from labelveil.common.exact.rounding import float_below
 from labelveil.common.randomizers import Randomizer, build_randomizer, split_budget
 from labelveil.common.randomizers.budget import PRIOR_SHARE
 from labelveil.common.randomizers.message.message import Released
-from labelveil.common.randomizers.message.plan import plan_message
+from labelveil.common.randomizers.message.plan import MessagePlan, plan_message
 from labelveil.common.randomizers.message.questions import plan_question
-from labelveil.common.randomizers.message.steps import MessagePlan
 from labelveil.common.release.facts import MOST_DIGITS
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.version import software

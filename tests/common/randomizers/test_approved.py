@@ -24,7 +24,8 @@ from labelveil.common.randomizers.design.conditionals import (
 )
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.losses import ABSOLUTE, POISSON, SQUARED, Loss
-from labelveil.common.randomizers.message.plan import allocate, cell_grids, plan_message
+from labelveil.common.randomizers.message.division import allocate, cell_grids
+from labelveil.common.randomizers.message.plan import plan_message
 from labelveil.common.randomizers.message.terms import LabelTerms
 from tests.approved import approved
 

@@ -20,8 +20,8 @@ from labelveil.common.randomizers.cells import Cells, Group
 from labelveil.common.randomizers.exact_rows import MAX_WEIGHTS, check_size, exact_rows
 from labelveil.common.randomizers.grid import MAX_POINTS, Grid
 from labelveil.common.randomizers.message.codebooks import Codebook, Codebooks
+from labelveil.common.randomizers.message.division import cell_grids
 from labelveil.common.randomizers.message.known_labels import KnownLabels
-from labelveil.common.randomizers.message.plan import cell_grids
 from labelveil.common.randomizers.message.questions import Question
 from labelveil.common.randomizers.message.terms import check_terms
 from tests.refusals import check_refused

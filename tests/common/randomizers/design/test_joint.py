@@ -27,7 +27,7 @@ from labelveil.common.randomizers.design.mixture import best_mixture
 from labelveil.common.randomizers.design.optimal_design import decoding_values, optimal_design
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.losses import ABSOLUTE, SQUARED
-from labelveil.common.randomizers.message.plan import allocate
+from labelveil.common.randomizers.message.division import allocate
 from labelveil.common.randomizers.message.terms import LabelTerms
 from tests.effort import one_in
 

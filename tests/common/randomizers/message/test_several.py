@@ -22,14 +22,14 @@ from labelveil.common.randomizers.design.joint import JOINT, Targets
 from labelveil.common.randomizers.design.optimal_design import decoding_values
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message import private_labels
-from labelveil.common.randomizers.message.plan import (
+from labelveil.common.randomizers.message.division import (
     at_knots,
     cell_grids,
     divide,
     joint_channel,
-    own_channels,
-    plan_message,
+    split_channels,
 )
+from labelveil.common.randomizers.message.plan import plan_message
 from labelveil.common.randomizers.message.private_labels import (
     PrivateEvents,
     randomize,
@@ -138,7 +138,7 @@ def test_the_division_is_the_one_that_is_predicted_to_lose_less(epsilon: float, 
     prior /= prior.sum()
     chosen = divide(TERMS, cells, prior, epsilon, 5000)
     targets = Targets.for_cells(cells, prior, ["squared"] * 2, [1.0, 1.0], 5000)
-    both = [make(TERMS, cells, prior, epsilon, 5000) for make in (joint_channel, own_channels)]
+    both = [make(TERMS, cells, prior, epsilon, 5000) for make in (joint_channel, split_channels)]
     lost = [targets.lost(at_knots(targets, cells, one)) for one in (chosen, *both)]
     assert lost[0] == min(lost[1:])
     assert all(

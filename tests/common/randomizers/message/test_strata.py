@@ -276,7 +276,7 @@ def test_labels_are_sent_alone_where_strata_have_no_room_for_more(
     assert 1.9 < events.guarantee.exact_epsilon <= 2
 
 
-@pytest.mark.parametrize(("choice", "count"), [("joint_channel", 1), ("own_channels", 2)])
+@pytest.mark.parametrize(("choice", "count"), [("joint_channel", 1), ("split_channels", 2)])
 def test_labels_are_sent_in_strata_as_in_all_events_together(
     choice: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,7 +288,7 @@ def test_labels_are_sent_in_strata_as_in_all_events_together(
             ((kind, law.tolist()), SimpleNamespace(channel=made)) for _ in range(channels)
         ]
 
-    for kind, channels in (("joint_channel", 1), ("own_channels", 2)):
+    for kind, channels in (("joint_channel", 1), ("split_channels", 2)):
         monkeypatch.setattr(planning, kind, built(kind, channels))
     monkeypatch.setattr(planning, "divide", getattr(planning, choice))
     plan = plan_message(PAIR, 4000, 2.0)

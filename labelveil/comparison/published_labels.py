@@ -110,15 +110,7 @@ def randomize_as_published(
     grid = integers(terms.lower, terms.upper)
     values = np.asarray(labels, dtype=np.float64)
     if continuous:
-        low, high = terms.lower, terms.upper
-        check_epsilon(epsilon)
-        law: Laplace | Staircase = Laplace((high - low) / epsilon)
-        if terms.randomizer == "staircase":
-            law = Staircase(high - low, epsilon, best_gamma(epsilon, squared=True))
-        sent = with_noise(np.clip(values, low, high), law, entropy)
-        if terms.options.get("clip"):
-            sent = np.clip(sent, low, high)
-        return PublishedLabels(sent, Fraction(0), None)
+        return PublishedLabels(_with_noise(values, terms, epsilon, entropy), Fraction(0), None)
     whole = np.clip(np.floor(values), grid.lower, grid.upper)
     rows, k = whole.size, len(grid)
     indices = (whole - grid.lower).astype(np.int64)
@@ -143,3 +135,14 @@ def randomize_as_published(
     )
     outputs = made.channel.outputs
     return PublishedLabels(outputs[made.randomize_indices(indices, entropy)], first, outputs.size)
+
+
+def _with_noise(values: Floats, terms: LabelTerms, epsilon: float, entropy: Entropy) -> Floats:
+    """Labels within their bounds with Laplace or staircase noise, clipped if options say so."""
+    low, high = terms.lower, terms.upper
+    check_epsilon(epsilon)
+    law: Laplace | Staircase = Laplace((high - low) / epsilon)
+    if terms.randomizer == "staircase":
+        law = Staircase(high - low, epsilon, best_gamma(epsilon, squared=True))
+    sent = with_noise(np.clip(values, low, high), law, entropy)
+    return np.clip(sent, low, high) if terms.options.get("clip") else sent

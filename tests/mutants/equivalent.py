@@ -496,6 +496,7 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ): "the noise is symmetric",
     (
         "labelveil/comparison/published_labels.py",
-        "sent = np.clip(sent, low, high) → sent = np.clip(low, sent, high)",
+        'return np.clip(sent, low, high) if terms.options.get("clip") else sent'
+        ' → return np.clip(low, sent, high) if terms.options.get("clip") else sent',
     ): "the lesser of the upper bound and the larger of the other two, in either order",
 }

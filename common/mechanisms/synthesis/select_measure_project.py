@@ -35,7 +35,7 @@ from labelveil.common.entropy import Entropy, WordSource
 from labelveil.common.errors import ConfigError, PrivacyError
 from labelveil.common.exact.exponential_choice import exponential_choice
 from labelveil.common.exact.noise import discrete_gaussian, discrete_laplace
-from labelveil.common.exact.rounding import multiple_above
+from labelveil.common.exact.rounding import multiple_above, root_below
 from labelveil.common.guarantees import Adjacency, Guarantee, PureDP, Unit, ZeroConcentratedDP
 from labelveil.common.mechanisms.synthesis.domain import check_histogram
 from labelveil.common.mechanisms.synthesis.workload import Marginals
@@ -134,8 +134,7 @@ class ConcentratedBudget(Budget):
 
     def rate(self, amount: Fraction) -> Fraction:
         """``ε/(2Δ)`` with ε²/8 <= ρ (the mechanism has ε-bounded range), Δ = 2."""
-        epsilon = Fraction(math.isqrt(int(8 * amount * _GRAIN**2)), _GRAIN)
-        return epsilon / 4
+        return root_below(8 * amount, _GRAIN) / 4
 
     def noise(self, amount: Fraction, size: int, source: WordSource) -> Integers:
         return discrete_gaussian(self.variance(amount), size, source)

@@ -153,7 +153,7 @@ def test_every_exception_is_needed() -> None:
 
 def test_the_mathematics_stands_on_itself() -> None:
     """Below it are only names of types and errors, the source of randomness, and who holds it."""
-    ground = {"common.arrays", "common.entropy", "common.errors", "common.sole"}
+    ground = {"common.arrays", "common.entropy", "common.errors", "common.noncopyable"}
     for name, targets in module_graph().items():
         if name.startswith(MATHEMATICS):
             above = {target for target in targets if not target.startswith(MATHEMATICS)}

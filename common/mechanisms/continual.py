@@ -57,7 +57,7 @@ from labelveil.common.guarantees import Adjacency, Guarantee, PureDP, Unit, Zero
 from labelveil.common.guarantees.gaussian import gaussian_zcdp
 from labelveil.common.guarantees.limits import at_least, positive
 from labelveil.common.mechanisms.clipping import rounded_within
-from labelveil.common.sole import Sole
+from labelveil.common.noncopyable import NonCopyable
 
 __all__ = ["FollowTheLeader", "PrivateHedge", "RunningSums", "TreeNoise"]
 
@@ -115,7 +115,7 @@ class TreeNoise:
             yield from sampler(self.scale, count * size, source).reshape(count, size)
 
 
-class RunningSums(Sole):
+class RunningSums(NonCopyable):
     """Prefix sums of a stream of vectors of d >= 1 integers, each asked for as it arrives.
 
     Entropy is the secret of this one stream.
@@ -140,7 +140,7 @@ class RunningSums(Sole):
         DataError
             If this is no vector of d integers.
         """
-        with self._turn:
+        with self._lock:
             if self.time == self.noise.horizon:
                 raise BudgetError(f"the stream has had its {self.time} numbers; start another")
             total = np.asarray(numbers)
@@ -174,7 +174,7 @@ def _running_sums(
     return RunningSums(noise, size, entropy), grid
 
 
-class FollowTheLeader(Sole):
+class FollowTheLeader(NonCopyable):
     """Online convex optimisation in at most T rounds, ρ-zCDP for replacing one round's loss.
 
     ``play`` is what to play next, (d,) and 0 at first, in a ball of radius R; gradients longer than
@@ -222,7 +222,7 @@ class FollowTheLeader(Sole):
             scaled = np.asarray(gradient, dtype=np.float64) / (self._unit * self._grid)
         if scaled.shape != self.play.shape:
             raise DataError(f"a gradient must be {self.play.size} numbers")
-        with self._turn:
+        with self._lock:
             sums = self._sums.add(rounded_within(scaled[None], self._grid)[0]) * self._unit
             ahead = -self._rate * sums
             shrunk = min(1.0, self._radius / max(float(np.linalg.norm(ahead)), 1e-300))
@@ -230,7 +230,7 @@ class FollowTheLeader(Sole):
             return self.play
 
 
-class PrivateHedge(Sole):
+class PrivateHedge(NonCopyable):
     """Prediction with expert advice in at most T rounds, ρ-zCDP for replacing one round's losses.
 
     ``weights`` are those with which to follow each of k >= 2 experts next. The learning rate η is
@@ -274,6 +274,6 @@ class PrivateHedge(Sole):
         if finite.shape != self.weights.shape:
             raise DataError(f"losses must be {self.weights.size} numbers")
         steps = np.rint(np.clip(finite, 0, 1) * self._grid).astype(np.int64)
-        with self._turn:
+        with self._lock:
             self.weights = softmax(-self._rate * self._sums.add(steps) / self._grid)
             return self.weights

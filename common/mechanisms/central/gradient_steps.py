@@ -58,7 +58,7 @@ from labelveil.common.guarantees import (
 )
 from labelveil.common.guarantees.limits import at_least, positive, within
 from labelveil.common.mechanisms.clipping import rounded_within, rounding_length
-from labelveil.common.sole import Sole
+from labelveil.common.noncopyable import NonCopyable
 
 Noise = Literal["gaussian", "laplace", "direction"]
 Sampling = Literal["poisson", "fixed"]
@@ -195,7 +195,7 @@ class GradientSteps:
         return 1 if self.noise == "laplace" else 2
 
 
-class RandomDirections(Sole):
+class RandomDirections(NonCopyable):
     """Gradients as random directions: of each record one bit, ε-DP by itself and unbiased.
 
     A direction v is uniform on the sphere and says nothing of a record, and ``b = ±1`` says on

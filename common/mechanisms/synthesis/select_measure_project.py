@@ -39,7 +39,7 @@ from labelveil.common.exact.rounding import multiple_above, root_below
 from labelveil.common.guarantees import Adjacency, Guarantee, PureDP, Unit, ZeroConcentratedDP
 from labelveil.common.mechanisms.synthesis.domain import check_histogram
 from labelveil.common.mechanisms.synthesis.workload import Marginals
-from labelveil.common.sole import Sole
+from labelveil.common.noncopyable import NonCopyable
 
 _GRAIN = 1 << 24
 _SELECTION = Fraction(1, 10)
@@ -224,7 +224,7 @@ class SelectMeasureProject:
         return Model(run.weights, tuple(run.measured), self.guarantee)
 
 
-class _Run(Sole):
+class _Run(NonCopyable):
     """One fit: what was measured, the model, and what is left to spend."""
 
     def __init__(

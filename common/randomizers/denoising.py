@@ -404,11 +404,15 @@ class _Fit:
         here = self._place(self.theta, penalty, bends)
         for _ in range(_NEWTON_STEPS):
             current, masses, off, weights, apart = here
+            # in θ = ln μ, so that masses stay positive: each derivative is that in μ, times μ
             residual = weights * off + apart @ self.known
             slopes = sum(each.gradient(self.theta) for each in bends)
             gradient = masses * residual + penalty * slopes
+            # Gauss and Newton: without what the bend of e^θ adds, which could be negative; damped,
+            # as masses next to nothing have next to no curvature
             own = weights * masses**2 + damping
             step = -self._solve(masses, bands, own, gradient[:, None])[:, 0]
+            # further away the quadratic model says nothing: a mass changes e² times at most
             step = np.minimum(np.maximum(step, -2.0), 2.0)
             theta = np.maximum(self.theta + step, self.floor)
             here = self._place(theta, penalty, bends)
@@ -439,6 +443,8 @@ class _Fit:
 
     def _solve(self, masses: Floats, bands: Floats, own: Floats, right: Floats) -> Floats:
         """Solve with the Gauss-Newton matrix: a few bands, and low rank from what is known."""
+        # Woodbury: with B the bands and K what is known, (B + KKᵀ)⁻¹r is B⁻¹r less
+        # B⁻¹K (I + KᵀB⁻¹K)⁻¹ KᵀB⁻¹r, and one banded system has both right sides
         bands = bands.copy()
         bands[-1] += own
         known = (self.known * masses).T
@@ -452,6 +458,8 @@ class _Fit:
 
     def _freedom(self, penalty: float, bends: Sequence[_Bends]) -> float:
         """Trace of the derivative of all that is fitted over all that was observed, total aside."""
+        # with J the derivative in θ of all that was observed, in its own deviations, and A the
+        # Gauss-Newton matrix, what is fitted moves by J A⁻¹ Jᵀ with what was observed
         masses = np.exp(self.theta)
         information = self.noise.information
         seen = np.concatenate([information**0.5 * np.diag(masses), self.known[1:] * masses]).T

@@ -296,11 +296,12 @@ def project(
     step = 1.0
     for _ in range(iterations):
         for _ in range(_MOST_BACKTRACKS):
+            # mirror descent: multiplicative steps, under which no cell leaves the simplex
             exponent = -step * gradient
             q = p * np.exp(exponent - exponent.max())
             q = np.maximum(q / q.sum(), 1e-300)
             new, new_gradient = _loss(q, merged, workload, records)
-            if new <= loss + 0.5 * float(np.sum(gradient * (q - p))):
+            if new <= loss + 0.5 * float(np.sum(gradient * (q - p))):  # Armijo: it falls enough
                 break
             step *= _SHRINK
         else:

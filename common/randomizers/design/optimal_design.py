@@ -122,6 +122,8 @@ def optimal_design(
     gap = np.inf
     for _ in range(_STEPS):
         value, slope = objective(masses)
+        # Frank and Wolfe: towards the channel that the tangent likes best, whose promise bounds
+        # what any other could gain
         target = vertex(slope, free)
         gap = float(slope @ (masses - target)) / value
         if gap <= _GAP or value * (1.0 - gap) > most:

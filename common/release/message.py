@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import chain, islice
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -358,8 +358,7 @@ class StatedMessage(Heading):
     def prior_guarantee(self) -> PureDP:
         """Of all histograms."""
         nothing = PureDP.of(0, unit=self.labels_guarantee.unit)
-        each = (counted.spent for counted in (*self.priors, *self.tables))
-        return reduce(PureDP.compose, each, nothing)
+        return compose([nothing, *(counted.spent for counted in (*self.priors, *self.tables))])
 
     @property
     def labels_guarantee(self) -> PureDP:
@@ -367,7 +366,7 @@ class StatedMessage(Heading):
         sums, of which it is in one."""
         if self.sums is not None:
             return self.sums.spent
-        each = [reduce(PureDP.compose, (s.spent for s in stratum)) for stratum in self.by_stratum]
+        each = [compose(sent.spent for sent in stratum) for stratum in self.by_stratum]
         return max(each, key=lambda spent: spent.exact_epsilon)
 
     @property

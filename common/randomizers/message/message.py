@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from itertools import chain
 from typing import Any
 
@@ -19,7 +18,7 @@ import numpy as np
 
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.exact.channel import FiniteChannel
-from labelveil.common.guarantees import PureDP, Unit
+from labelveil.common.guarantees import PureDP, Unit, compose
 from labelveil.common.randomizers.cells import Group
 from labelveil.common.randomizers.message.codebooks import Codebook, Codebooks
 from labelveil.common.randomizers.message.strata import Strata, StratumTable
@@ -108,7 +107,7 @@ class Message:
         """
         unit = Unit.RECORD if self.records == 1 else Unit.USER
         parts = [
-            reduce(PureDP.compose, (PureDP.of_channel(channel, unit) for channel in book.channels))
+            compose(PureDP.of_channel(channel, unit) for channel in book.channels)
             for book in self.codebooks.books
         ]
         return max(parts, key=lambda part: part.exact_epsilon).scale(self.records)
@@ -119,7 +118,7 @@ class Message:
         tables = (table.histogram for table in self.released.tables.values())
         histograms = (*self.released.priors.values(), *tables)
         paid = [each.guarantee for each in histograms if each.noisy]
-        return reduce(PureDP.compose, [*paid, self.labels_guarantee])
+        return compose([*paid, self.labels_guarantee])
 
     @property
     def histograms(self) -> list[tuple[Group, NoisyPrior]]:

@@ -197,7 +197,7 @@ ROOTS = (
     "common.guarantees",
     "common.randomizers",
     "common.randomizers.message.plan",
-    "common.release.message",
+    "common.release.stated_message",
     "common.release.sections",
 )
 """Where options are wired: a package stands for its modules, but those of ``common`` for

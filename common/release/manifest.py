@@ -21,7 +21,7 @@ from labelveil.common.formats import RELEASE, known_software
 from labelveil.common.release.blocks import SUM_BYTES
 from labelveil.common.release.folder import MANIFEST_FILE, read_manifest
 from labelveil.common.release.limits import block_rows_for
-from labelveil.common.release.message import StatedMessage
+from labelveil.common.release.stated_message import StatedMessage
 from labelveil.common.release.strict_json import parse_json
 
 FORMAT: Final = "labelveil-release/3"

@@ -4,7 +4,7 @@ Channels by stratum of events (:mod:`labelveil.common.randomizers.message.strata
 group of labels, and what is known of the labels beside their codes: histograms, each over a group
 of labels, tables of strata, or what a question expects of them.
 :mod:`labelveil.common.randomizers.message.plan` says how it is built, and
-:mod:`labelveil.common.release.message` how a manifest states it.
+:mod:`labelveil.common.release.stated_message` how a manifest states it.
 """
 
 from __future__ import annotations

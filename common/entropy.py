@@ -33,7 +33,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from labelveil.common.arrays import Words
+from labelveil.common.arrays import Floats, Words
 from labelveil.common.errors import PrivacyError
 from labelveil.common.noncopyable import NonCopyable
 
@@ -189,3 +189,13 @@ def seeded_entropy(seed: int) -> Entropy:
     """Return the repeatable twin, for tests only: a key derived from ``seed``, marked insecure."""
     digest = hashlib.sha256(b"labelveil seeded entropy, for tests only:" + str(seed).encode())
     return Entropy(digest.digest(), secure=False)
+
+
+def unit_floats(words: Words) -> Floats:
+    """Words as uniform numbers between 0 and 1 and never either, of which quantiles are finite.
+
+    Each is the middle of one of 2**53 equal cells, as far as floats tell it. For experiments and
+    random directions: what noise hides a secret is drawn in integers.
+    """
+    middles = ((words >> np.uint64(11)) + 0.5) * 2.0**-53
+    return np.asarray(np.minimum(middles, 1 - 2.0**-53))  # not 1, to which the last one rounds

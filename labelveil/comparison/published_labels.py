@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from labelveil.common.arrays import Floats
-from labelveil.common.entropy import Entropy
+from labelveil.common.entropy import Entropy, unit_floats
 from labelveil.common.errors import ConfigError, PrivacyError
 from labelveil.common.exact.rational import rational
 from labelveil.common.exact.rounding import float_below
@@ -64,9 +64,7 @@ def with_noise(labels: Floats, law: Laplace | Staircase, entropy: Entropy) -> Fl
     """
     words = entropy.words("simulation", 0, labels.size)
     sign = np.where(words & np.uint64(1), 1.0, -1.0)
-    # the upper 53 bits, centred in their cell: a tail probability in (0, 1/2)
-    tail = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-54
-    return np.asarray(labels + sign * _quantile(law, tail))
+    return np.asarray(labels + sign * _quantile(law, unit_floats(words) / 2))
 
 
 def _quantile(law: Laplace | Staircase, tail: Floats) -> Floats:

@@ -39,7 +39,7 @@ import scipy
 from numpy.typing import NDArray
 
 from labelveil.common.arrays import Floats, Integers, Words
-from labelveil.common.entropy import Entropy, WordSource
+from labelveil.common.entropy import Entropy, WordSource, unit_floats
 from labelveil.common.errors import ConfigError, PrivacyError
 from labelveil.common.exact.noise import discrete_gaussian, discrete_laplace, uniform_below
 from labelveil.common.exact.rational import exp_lower_bound
@@ -230,8 +230,8 @@ class RandomDirections(NonCopyable):
 
     def sum(self, gradients: Floats) -> Floats:
         """(p,) sum of the reports of (m, p) gradients; longer ones than 1 are clipped."""
-        uniform = (self._directions.take(gradients.size) >> np.uint64(11)) + 0.5
-        normal = scipy.special.ndtri(uniform / 2.0**53).reshape(gradients.shape)
+        uniform = unit_floats(self._directions.take(gradients.size))
+        normal = scipy.special.ndtri(uniform).reshape(gradients.shape)
         directions = normal / np.sqrt(np.sum(normal * normal, axis=1))[:, None]
         thresholds = self.thresholds(gradients, directions)
         signs = np.where(self._answers.take(len(gradients)) < thresholds, 1.0, -1.0)

@@ -255,7 +255,7 @@ class _Misfit:
 _SQUARED = _Misfit(1e-12, 1.0, _PRICE, _END_PRICE, laplace=False)
 """Without other knowledge than the counts."""
 _LAPLACE = _Misfit(1e-8, 2.0, 2.0, 10.0)
-"""It hears twice as much of what many cells have in common, and less of one that stands out: of a
+"""Twice as much weight on what many cells have in common, and less on one that stands out: of a
 thousand cells with such noise, one is five deviations off."""
 _FAR_TAIL = _Misfit(1e-8, 2.0, 4.0, 16.0, far_tail=True)
 """The same, with dearer degrees of freedom: what noise puts far out moves the mean by most.

@@ -8,10 +8,10 @@ and a retried task repeats its noise instead of drawing it again.
 *Every word is drawn once.* Two releases that share words share noise: the difference of two noisy
 histograms is then the difference of the histograms, exactly. So an object refuses words that it has
 given out already, of the same stream and index, and is itself there once: it is not copied, and a
-process that was forked asks for entropy of its own (:mod:`labelveil.common.sole`). Whoever has to
-repeat noise says so by building another object from the *key*: a task that is retried or that does
-another's rows, an answer that was drawn but not written. There the place that holds the key sees to
-it that both are one release.
+process that was forked asks for entropy of its own (:mod:`labelveil.common.noncopyable`). Whoever
+has to repeat noise says so by building another object from the *key*: a task that is retried or
+that does another's rows, an answer that was drawn but not written. There the place that holds the
+key sees to it that both are one release.
 
 The key comes from the operating system (:func:`system_entropy`). Tests that need repeatable words
 ask for :func:`seeded_entropy` by name; its ``secure`` attribute is False, so that it repeats words,
@@ -33,9 +33,9 @@ from typing import Any, SupportsIndex
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from labelveil.common.arrays import Words
+from labelveil.common.arrays import Floats, Words
 from labelveil.common.errors import PrivacyError
-from labelveil.common.sole import Sole
+from labelveil.common.noncopyable import NonCopyable
 
 _KEY_BYTES = 32
 _BLOCK_BYTES = 16
@@ -45,7 +45,7 @@ _MAX_WORDS = 1 << 62
 _BUFFER = 1 << 10
 
 
-class Entropy(Sole):
+class Entropy(NonCopyable):
     """Named streams of uniform 64-bit words under one AES-256 key, of 32 secret bytes.
 
     Use :func:`system_entropy` rather than calling this directly, but where noise must be repeated.
@@ -74,7 +74,7 @@ class Entropy(Sole):
         ValueError
             If it has been destroyed.
         """
-        self._turn.check_process()
+        self._lock.check_process()
         if self._key is None:
             raise ValueError("this entropy has been destroyed; ask for a fresh system_entropy()")
         return self._key
@@ -120,7 +120,7 @@ class Entropy(Sole):
 
     def _claim(self, stream: str, start: int, end: int) -> None:
         """Note that words are drawn, as intervals that are apart; those side by side are one."""
-        with self._turn:
+        with self._lock:
             drawn = self._drawn.setdefault(stream, [])
             after = bisect.bisect_right(drawn, (start, _MAX_WORDS))
             if (after and drawn[after - 1][1] > start) or (
@@ -151,7 +151,7 @@ class Entropy(Sole):
         return partial(Entropy, secure=False), (self.key,)
 
 
-class WordSource(Sole):
+class WordSource(NonCopyable):
     """A cursor over one stream, for samplers that reject and so need an unknown number of words.
 
     Words are made a thousand at a time, because starting the cipher costs as much as they do.
@@ -168,7 +168,7 @@ class WordSource(Sole):
 
     def take(self, count: int) -> Words:
         """Return the next ``count`` words, (count,) uint64."""
-        with self._turn:
+        with self._lock:
             if count > self._left.size:
                 short = count - self._left.size
                 fresh = self._entropy.words(self._stream, self._position, short + _BUFFER)
@@ -189,3 +189,13 @@ def seeded_entropy(seed: int) -> Entropy:
     """Return the repeatable twin, for tests only: a key derived from ``seed``, marked insecure."""
     digest = hashlib.sha256(b"labelveil seeded entropy, for tests only:" + str(seed).encode())
     return Entropy(digest.digest(), secure=False)
+
+
+def unit_floats(words: Words) -> Floats:
+    """Words as uniform numbers between 0 and 1 and never either, of which quantiles are finite.
+
+    Each is the middle of one of 2**53 equal cells, as far as floats tell it. For experiments and
+    random directions: what noise hides a secret is drawn in integers.
+    """
+    middles = ((words >> np.uint64(11)) + 0.5) * 2.0**-53
+    return np.asarray(np.minimum(middles, 1 - 2.0**-53))  # not 1, to which the last one rounds

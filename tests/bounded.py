@@ -217,7 +217,7 @@ def questions(chance: random.Random, cases: int, folder: Path) -> Cases:
             for upper in (60.0, lattice.upper):
                 terms = LabelTerms("label", 0.0, upper)
                 epsilon = chance.choice([Fraction(1, 10**6), Fraction(1), Fraction(40)])
-                noisy = NoisySums.of_label(question, terms, epsilon)
+                noisy = NoisySums.for_label(question, terms, epsilon)
                 question.sums(np.zeros(rows, dtype=np.int64))
                 noisy.noise(system_entropy())
             return

@@ -74,6 +74,7 @@ OPTIONS = {
     ),
     "several labels": (
         "common.randomizers.design.joint",
+        "common.randomizers.design.mixture",
         "common.randomizers.message.division",
         "label_party.release.plan_divisions",
     ),
@@ -92,7 +93,6 @@ OPTIONS = {
     ),
     "randomizers beside the default": (
         "common.randomizers.additive",
-        "common.randomizers.as_published",
         "common.randomizers.binning",
         "common.randomizers.rp_with_prior",
         "common.randomizers.thresholds",
@@ -197,7 +197,7 @@ ROOTS = (
     "common.guarantees",
     "common.randomizers",
     "common.randomizers.message.plan",
-    "common.release.message",
+    "common.release.stated_message",
     "common.release.sections",
 )
 """Where options are wired: a package stands for its modules, but those of ``common`` for

@@ -51,7 +51,7 @@ INPUT_OUTPUT = {
 REASONS = {
     ("common.mechanisms.central.estimators", "sklearn"): "they are scikit-learn's estimators",
     ("common.mechanisms.central.dp_sgd", "sklearn"): "they are scikit-learn's estimators",
-    ("common.mechanisms.pate.torch_model", "torch"): "a teacher is a network",
+    ("common.mechanisms.pate.teachers", "torch"): "a teacher is a network",
 }
 """Other libraries in the mathematics, by module."""
 
@@ -153,7 +153,7 @@ def test_every_exception_is_needed() -> None:
 
 def test_the_mathematics_stands_on_itself() -> None:
     """Below it are only names of types and errors, the source of randomness, and who holds it."""
-    ground = {"common.arrays", "common.entropy", "common.errors", "common.sole"}
+    ground = {"common.arrays", "common.entropy", "common.errors", "common.noncopyable"}
     for name, targets in module_graph().items():
         if name.startswith(MATHEMATICS):
             above = {target for target in targets if not target.startswith(MATHEMATICS)}

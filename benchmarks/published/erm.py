@@ -32,14 +32,13 @@ from benchmarks.published.kept import Kept
 from benchmarks.published.panels import panels
 from labelveil.common.arrays import Floats
 from labelveil.common.entropy import seeded_entropy, system_entropy
-from labelveil.common.mechanisms.central.losses import HuberHinge, Logistic, Loss
-from labelveil.common.mechanisms.central.minimiser import Risk, minimise
 from labelveil.common.mechanisms.central.perturbation import (
     Perturbation,
     objective_noise,
     output_sensitivity,
 )
-from labelveil.common.mechanisms.central.scaling import RowScaling
+from labelveil.common.mechanisms.central.risk import HuberHinge, Logistic, Loss, Risk, minimise
+from labelveil.common.mechanisms.clipping import scaled_rows
 from labelveil.common.report.figures import logarithmic
 from tests.data_sets import FOLDER
 
@@ -94,7 +93,7 @@ def census() -> tuple[Floats, Floats]:
     ).to_numpy()
     education = table["education"].cast(pl.String).to_dummies().to_numpy()
     features = np.column_stack([numbers, education]).astype(np.float64)
-    return RowScaling((0, 1), norm_bound=4.0).apply(features), labels
+    return scaled_rows(features, (0, 1), norm_bound=4.0), labels
 
 
 def letters() -> tuple[Floats, Floats]:
@@ -102,7 +101,7 @@ def letters() -> tuple[Floats, Floats]:
     table = pl.read_parquet(FOLDER / "letter_recognition.parquet")
     labels = np.where(table["letter"].cast(pl.String) <= "M", 1.0, -1.0)
     features = table.drop("letter").to_numpy().astype(np.float64)
-    return RowScaling((0, 15), norm_bound=2.0).apply(features), labels
+    return scaled_rows(features, (0, 15), norm_bound=2.0), labels
 
 
 TASKS: dict[str, tuple[str, Callable[[], tuple[Floats, Floats]]]] = {

@@ -15,12 +15,8 @@ from labelveil.common.arrays import Floats
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import LabelveilError
 from labelveil.common.randomizers import LabelTerms, build_randomizer, losses_by_bins, private_prior
-from labelveil.common.randomizers.as_published import (
-    CONTINUOUS_NOISE,
-    integers,
-    randomize_as_published,
-)
 from labelveil.common.report.figures import logarithmic, picture
+from labelveil.comparison.published_labels import CONTINUOUS_NOISE, integers, randomize_as_published
 from tests.data_sets import DataSet
 
 SHOWN = {

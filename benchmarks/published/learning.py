@@ -18,9 +18,8 @@ from benchmarks.published.kept import Kept
 from labelveil.common.arrays import Floats
 from labelveil.common.entropy import seeded_entropy, system_entropy
 from labelveil.common.mechanisms.central.dp_sgd import DPSGDClassifier
-from labelveil.common.mechanisms.central.losses import Logistic
-from labelveil.common.mechanisms.central.minimiser import Risk, minimise
 from labelveil.common.mechanisms.central.perturbation import Perturbation
+from labelveil.common.mechanisms.central.risk import Logistic, Risk, minimise
 from labelveil.common.mechanisms.continual import FollowTheLeader, PrivateHedge
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0)

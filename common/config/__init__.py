@@ -25,15 +25,15 @@ The first sentence of a description is the flag's help. Say units with `unit` an
 
 from labelveil.common.config.declare import Section, Sections, setting
 from labelveil.common.config.load import checked, load_config, parse_settings
-from labelveil.common.config.wording import Choice, Words
+from labelveil.common.config.wording import Words, one_of
 
 __all__ = [
-    "Choice",
     "Section",
     "Sections",
     "Words",
     "checked",
     "load_config",
+    "one_of",
     "parse_settings",
     "setting",
 ]

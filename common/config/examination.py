@@ -17,7 +17,7 @@ from labelveil.common.errors import ConfigError, LabelveilError
 from labelveil.common.streams import one_line
 
 
-class NotThere(LabelveilError):
+class NotYetThere(LabelveilError):
     """What would be checked does not exist yet, so that nobody can say whether it is right."""
 
 
@@ -35,7 +35,7 @@ def examine(checks: Mapping[str, Callable[[], str]]) -> Iterator[Finding]:
     for name, check in checks.items():
         try:
             yield Finding(name, "ok", check())
-        except NotThere as error:
+        except NotYetThere as error:
             yield Finding(name, "open", str(error))
         except Exception as error:
             line = one_line(error)
@@ -70,7 +70,7 @@ def verified(unverified: bool, open_questions: list[str]) -> Iterator[None]:
     """
     try:
         yield
-    except NotThere as error:
+    except NotYetThere as error:
         open_questions.append(str(error))
     except LabelveilError as error:
         if not unverified:

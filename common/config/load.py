@@ -32,6 +32,9 @@ _QUOTED = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*')"""
 _KEY_PART = re.compile(rf"""\s*({_QUOTED}\s*|[^\s."'=][^.=]*)(\.|=)""")
 _ITEM = re.compile(rf"""\s*({_QUOTED}\s*|[^\s,"'\[\]{{}}][^,"'\[\]{{}}]*)(?:,|$)""")
 
+_NO_SECTION = ("model_type", "model_attributes_type")
+"""What pydantic says of a value where a table is to be."""
+
 _Named = Literal["setting", "flag", "keyword"]
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -185,49 +188,65 @@ def _problem(
 ) -> str:
     # an unknown name explains what else is missing
     problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+    kind, source = problem["type"], f" in {path}" if path else ""
     table = next((part for part in problem["loc"][1:2] if isinstance(part, int)), 0)
     # of a table that may stand several times, which of them it is comes behind its name
     names = [str(part) for at, part in enumerate(problem["loc"]) if at != 1 or part != table]
-    where, known = ".".join(names), {option.name: option for option in declared(model)}
-    source = f" in {path}" if path else ""
-    if problem["type"] == "extra_forbidden":
-        return f"{where:.200} is not a known setting{source}; {_nearest(where, model)}"
+    where, option = ".".join(names), _option_at(model, names)
     several = isinstance(data.get(names[0]), list) if names else False
-    if problem["type"] == "missing" and several:
+    if kind == "extra_forbidden":
+        return f"{where:.200} is not a known setting{source}; {_nearest(where, model)}"
+    if kind == "missing" and several:
         return (
             f"{names[-1]} is missing in table {table + 1} of [[{names[0]}]]{source}; set it there"
         )
-    if problem["type"] == "missing":
+    if kind == "missing":
         return f"{where} is missing{source}; set it there or with --set {where}=…"
-    paths = [".".join(names[:length]) for length in range(len(names), 0, -1)]
-    option = next((known[name] for name in paths if name in known), None)
-    if problem["type"] in ("model_type", "model_attributes_type") or (
-        problem["type"] == "list_type" and option is None
-    ):
+    if kind in _NO_SECTION or (kind == "list_type" and option is None):
         return f"{where} is a section{source}; write [{where}] and its settings below"
     message = problem["msg"].removeprefix("Value error, ")
     if option is None:  # a rule about several settings; its message names them
         return f"{path}: {message}" if path else message
-    if problem["type"] != "value_error":
-        message = f"must be {option.bounds}"
-        if problem["type"] == "finite_number":
-            message = message.replace("a number", "a finite number")
     value: Any = data
     for part in option.name.split("."):
         value = (value[table] if isinstance(value, list) else value)[part]
-    key, below = option.key, names[option.name.count(".") + 1 :]
-    if isinstance(value, dict) and below and problem["type"] != "value_error":
-        entry = value.get(below[0])
-        if not option.says_more_than_its_type:
-            key, value = f"{key}.{as_toml_key(below[0])}", entry
-            message = f"must be {option.bounds_of_entry}"
-        if isinstance(entry, dict):
-            message += "; a name with dots stands in quotes"
+    key = option.key
+    if kind != "value_error":  # pydantic's own check, whose words are not for users
+        below, finite = names[option.name.count(".") + 1 :], kind == "finite_number"
+        key, value, message = _out_of_bounds(option, value, below, finite=finite)
     if named != "setting":
         name = option.flags[0] if named == "flag" else key
         return f"{name}={value!r:.200} {message}"
     which = f" of table {table + 1}" if several and option.section else ""
     return f"{key}={value!r:.200} {message}; set {option.place}{which}{source}"
+
+
+def _option_at(model: type[BaseModel], names: Sequence[str]) -> Setting | None:
+    """The option that a place in a configuration is, or lies within."""
+    known = {option.name: option for option in declared(model)}
+    paths = (".".join(names[:length]) for length in range(len(names), 0, -1))
+    return next((known[name] for name in paths if name in known), None)
+
+
+def _out_of_bounds(
+    option: Setting, value: Any, below: Sequence[str], *, finite: bool
+) -> tuple[str, Any, str]:
+    """Which key has which value, and what that must be.
+
+    ``below`` are the names within the value where something is wrong: of a table whose entries are
+    all alike, the entry is what is named. ``finite`` says that the value is not.
+    """
+    message = f"must be {option.bounds}"
+    if finite:
+        message = message.replace("a number", "a finite number")
+    if not (isinstance(value, dict) and below):
+        return option.key, value, message
+    entry: Any = value.get(below[0])
+    quotes = "; a name with dots stands in quotes" if isinstance(entry, dict) else ""
+    if option.says_more_than_its_type:
+        return option.key, value, message + quotes
+    key = f"{option.key}.{as_toml_key(below[0])}"
+    return key, entry, f"must be {option.bounds_of_entry}{quotes}"
 
 
 def _nearest(where: str, model: type[BaseModel]) -> str:

@@ -8,10 +8,11 @@
     def plan(config: LabelPartyConfig, shown: PlotOptions) -> None: ...
 
 ``config`` becomes ``--config``, ``--set`` and one flag for each of the named settings; the command
-gets the checked configuration, or as a :class:`Given` what was typed, for ``init`` to write. A
-parameter that is another section becomes one flag for each of its fields, checked likewise; its
-lists are repeatable flags, its booleans switches. Every other parameter is Typer's own, as are
-arguments. ``with_options()`` alone, without a file, is for commands that have flags only.
+gets the checked configuration, or as an :class:`UncheckedConfig` what was typed, for ``init`` to
+write. A parameter that is another section becomes one flag for each of its fields, checked
+likewise; its lists are repeatable flags, its booleans switches. Every other parameter is Typer's
+own, as are arguments. ``with_options()`` alone, without a file, is for commands that have flags
+only.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ Made = tuple[list[Parameter], Callable[[Mapping[str, Any]], Any]]
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class UncheckedConfig:
     """A configuration file that a command line names, and settings for it, not yet checked."""
 
     path: Path
@@ -74,7 +75,7 @@ def with_options(
         made: dict[str, Made] = {}
         for name, parameter in signature(function, eval_str=True).parameters.items():
             kind = parameter.annotation
-            if model and kind in (model, Given):
+            if model and kind in (model, UncheckedConfig):
                 made[name] = _file_options(model, names, file, optional, kind is model)
             elif isinstance(kind, type) and issubclass(kind, Section):
                 made[name] = _flag_options(kind)
@@ -126,7 +127,7 @@ def _file_options(
             if values[name] is not None
         }
         if not read:
-            return Given(path, overrides, file)
+            return UncheckedConfig(path, overrides, file)
         absent = optional and values["config"] is None and not file.is_file()
         return load_config(model, None if absent else path, overrides, values["set"] or ())
 

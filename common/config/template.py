@@ -22,7 +22,7 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 @dataclass(frozen=True)
-class Because:
+class Explained:
     """A value, and why it was chosen, which stands behind it."""
 
     value: Any
@@ -118,7 +118,7 @@ def _about(option: Setting) -> str:
 
 
 def _written(value: Any) -> str:
-    if isinstance(value, Because):
+    if isinstance(value, Explained):
         return f"{as_toml(value.value)}  # {printable(value.reason)}"
     return as_toml(value)
 

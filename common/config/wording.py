@@ -46,11 +46,10 @@ class Words:
         return no_info_after_validator_function(check, handler(source))
 
 
-class Choice(Words):
+def one_of(names: Iterable[str]) -> Words:
     """Beside ``str``: one of names that are known only at run time."""
-
-    def __init__(self, names: Iterable[str]) -> None:
-        super().__init__(_choice(tuple(names)), frozenset(names).__contains__)
+    known = tuple(names)
+    return Words(_choice(known), frozenset(known).__contains__)
 
 
 def arms(kind: Any) -> list[Any]:

@@ -6,7 +6,7 @@ keep the order in which the task had them, and files are read in the order in wh
 so that what a reader gets does not depend on who wrote the files, or when, or how often: a file
 appears under its name at once, and a retried task writes the same one again.
 
-Where all rows fit into one bucket in this process, they stay in memory (:class:`Held`).
+Where all rows fit into one bucket in this process, they stay in memory (:class:`InMemoryExchange`).
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class Exchange:
 
 
 @dataclass(frozen=True, eq=False)
-class Held(Exchange):
+class InMemoryExchange(Exchange):
     """Rows that stay in this process's memory, all in one bucket; no file is written."""
 
     sent: dict[int, Columns] = field(default_factory=dict, repr=False, compare=False)

@@ -23,8 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from labelveil.common.arrays import Booleans, Floats, Indices, Integers, Words
 from labelveil.common.errors import PrivacyError
-from labelveil.common.exact.rational import exp_lower_bound as exp_lower_bound
-from labelveil.common.exact.rational import log_upper_bound as log_upper_bound
+from labelveil.common.exact.rational import exp_lower_bound, log_upper_bound
 
 Codes = NDArray[np.uint16]
 ArrayT = TypeVar("ArrayT", bound=NDArray[Any])

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from labelveil.common.arrays import Floats
 from labelveil.common.entropy import WordSource
-from labelveil.common.sole import Sole
+from labelveil.common.noncopyable import NonCopyable
 
 Interval = tuple[Decimal, Decimal]
 Digits = tuple[int, int]
@@ -80,7 +80,7 @@ def _rounded(
     raise ArithmeticError(f"noise was still undecided after {_REFINEMENTS} further words a number")
 
 
-class _IdealVector(Sole):
+class _IdealVector(NonCopyable):
     """Unit-scale noise, known as far as its digits were drawn; without norms it is normal."""
 
     def __init__(self, size: int, source: WordSource, *, radial: bool) -> None:

@@ -39,6 +39,11 @@ def float_below(value: Fraction) -> float:
     return nearest if Fraction(nearest) <= value else math.nextafter(nearest, -math.inf)
 
 
+def root_below(value: Fraction, grain: int) -> Fraction:
+    """Return the largest multiple of 1/grain whose square is at most ``value``, exactly."""
+    return Fraction(math.isqrt(int(value * grain**2)), grain)
+
+
 def multiple_above(value: Fraction, grain: int = 1 << 12) -> Fraction:
     """Return the least multiple of 1/grain that is at least ``value``: 1/4096 is the samplers'."""
     return Fraction(math.ceil(value * grain), grain)

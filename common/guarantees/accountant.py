@@ -29,7 +29,7 @@ from labelveil.common.guarantees.conversion import (
 )
 from labelveil.common.guarantees.limits import within
 from labelveil.common.guarantees.renyi import DEFAULT_ORDERS, RenyiDP
-from labelveil.common.sole import Sole
+from labelveil.common.noncopyable import NonCopyable
 
 ORDERS: tuple[Fraction, ...] = tuple(Fraction(1 + 2**j) for j in range(11))
 """The Rényi orders at which mixed guarantees are added up: 2, 3, 5, …, 1025."""
@@ -135,7 +135,7 @@ def _renyi_epsilon(items: Sequence[Guarantee], order: Fraction, delta: Fraction)
     return least_epsilon(replace(curves[0], values=(value,), exact_delta=Fraction(0)), delta)
 
 
-class Filter(Sole):
+class Filter(NonCopyable):
     """Admits guarantees until the next one would pass a fixed limit; safe under full adaptivity.
 
     Each guarantee may be chosen after seeing all earlier outputs. What was admitted is then
@@ -180,7 +180,7 @@ class Filter(Sole):
         BudgetError
             If the release would pass the limit; nothing is charged then.
         """
-        with self._turn:
+        with self._lock:
             after = self._and(self._spent, guarantee)
             if not after.within(self.limit):
                 raise BudgetError(
@@ -209,7 +209,7 @@ def _restated(item: Guarantee, limit: Guarantee) -> Guarantee:
     return item
 
 
-class Odometer(Sole):
+class Odometer(NonCopyable):
     """Says at any moment, even one chosen from the outputs, how much has been spent.
 
     Concentrated guarantees are counted against a ladder of zCDP filters ``ρ₀ 2^f``, f = 0, 1, …;
@@ -236,7 +236,7 @@ class Odometer(Sole):
     def record(self, guarantee: Guarantee) -> None:
         """Add a release's guarantee, restated as zCDP."""
         item = to_zcdp(guarantee)
-        with self._turn:
+        with self._lock:
             self._spent = item if self._spent is None else self._spent.compose(item)
 
     def reading(self) -> ApproximateDP:

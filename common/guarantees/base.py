@@ -159,7 +159,7 @@ def about_the_same(guarantees: Iterable[GuaranteeT]) -> list[GuaranteeT]:
     return items
 
 
-def compose(guarantees: Iterable[Guarantee]) -> Guarantee:
+def compose(guarantees: Iterable[GuaranteeT]) -> GuaranteeT:
     """Return the guarantee of releasing everything, for one or more guarantees of one kind.
 
     Raises

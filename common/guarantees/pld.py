@@ -49,7 +49,7 @@ class PrivacyLoss:
     """The privacy-loss law of one or more releases, for fixed neighbours."""
 
     adjacency: Adjacency
-    """adjacency, unit: As in every guarantee."""
+    """Which data sets are neighbours, and of whose data, as in every guarantee."""
     unit: Unit
     law: Any
     """The back end's object."""

@@ -37,7 +37,7 @@ from labelveil.common.exact.noise import discrete_laplace
 from labelveil.common.exact.rounding import multiple_above
 from labelveil.common.guarantees import Adjacency, ApproximateDP, PureDP, Unit, optimal_composition
 from labelveil.common.guarantees.limits import at_least, positive, within
-from labelveil.common.sole import Sole
+from labelveil.common.noncopyable import NonCopyable
 
 RESOLUTION = 1 << 16
 """What stands for a value of 1."""
@@ -160,7 +160,7 @@ def rounded(values: ArrayLike) -> Integers:
     return np.rint(np.clip(array, 0.0, 1.0) * RESOLUTION).astype(np.int64)
 
 
-class ReusableHoldout(Sole):
+class ReusableHoldout(NonCopyable):
     """A holdout in memory, which counts what was asked; entropy is the secret of this one."""
 
     def __init__(self, mechanism: Thresholdout, entropy: Entropy) -> None:
@@ -178,13 +178,13 @@ class ReusableHoldout(Sole):
     def ask(self, values: ArrayLike, estimate: float) -> Answer:
         """Answer a question about the mean of ``values``, one in 0 … 1 for each record."""
         integers = rounded(values)
-        with self._turn:
-            asked, self._asked = self._asked, self._asked + 1
+        with self._lock:
+            number, self._asked = self._asked, self._asked + 1
             answer = self.mechanism.draw(
                 integers,
                 estimate,
                 used=self._used,
-                question=str(asked),
+                question=str(number),
                 entropy=Entropy(self._key),
             )
             self._used += answer.from_holdout

@@ -4,7 +4,7 @@ Every randomizer is built by name with :func:`build_randomizer` and is a finite 
 weights, so its ε is derived from the bytes that leave (see :mod:`labelveil.common.exact.channel`).
 """
 
-from labelveil.common.randomizers.additive.builders import (
+from labelveil.common.randomizers.additive import (
     build_discrete_laplace,
     build_discrete_staircase,
     build_exponential,
@@ -16,15 +16,14 @@ from labelveil.common.randomizers.binning.rr_on_bins import Binning, losses_by_b
 from labelveil.common.randomizers.budget import BudgetSplit, split_budget
 from labelveil.common.randomizers.design.optimal_design import build_optimal_design
 from labelveil.common.randomizers.message.message import Message
-from labelveil.common.randomizers.message.plan import plan_message
-from labelveil.common.randomizers.message.steps import MessagePlan
+from labelveil.common.randomizers.message.plan import MessagePlan, plan_message
 from labelveil.common.randomizers.message.terms import LabelTerms
 from labelveil.common.randomizers.prior import NoisyPrior, decoded_prior, private_prior
 from labelveil.common.randomizers.response import build_randomized_response, build_rr_with_prior
 from labelveil.common.randomizers.rp_with_prior import build_rp_with_prior
 from labelveil.common.randomizers.thresholds import build_randomized_thresholds, threshold_weights
 from labelveil.common.randomizers.two_point import build_two_point
-from labelveil.common.randomizers.unbiased.builder import build_unbiased
+from labelveil.common.randomizers.unbiased import build_unbiased
 
 __all__ = [
     "Binning",

@@ -86,9 +86,3 @@ def _cube_root(value: Fraction) -> Fraction:
     cube = int(value * 2**72)
     root = round(cube ** (1 / 3))
     return Fraction(root - (root**3 > cube), 2**24)
-
-
-def round_down(value: Fraction) -> float:
-    """Return the largest float that is not above ``value``."""
-    nearest = float(value)
-    return nearest if Fraction(nearest) <= value else math.nextafter(nearest, 0.0)

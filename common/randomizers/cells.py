@@ -1,27 +1,21 @@
-"""One or several labels of an event as one cell, and the one code that stands for all of them.
+"""One or several labels of an event as one cell.
 
 The grids of m labels make Π k_j cells, numbered in row-major order, the last label fastest. A
-message has one prior and one channel for each *group* of labels, over the cells of that group; the
-codes of several channels are written as one number in mixed radix, the last channel's fastest. An
+message has one prior and one channel for each *group* of labels, over the cells of that group. An
 event's neighbours differ in all of its labels, so the ε of the groups add up.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
-from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from labelveil.common.arrays import Floats, Indices
 from labelveil.common.entropy import Entropy
-from labelveil.common.errors import ConfigError
-from labelveil.common.exact.channel import MAX_OUTPUTS, Codes, FiniteChannel
 from labelveil.common.randomizers.base import ROUNDING_STREAM
 from labelveil.common.randomizers.grid import Grid
 
@@ -104,132 +98,3 @@ class Group:
     def number(self, indices: NDArray[np.integer]) -> Indices:
         """(n,) cells of this group, of (n, m) indices into the grids of all labels."""
         return self.cells.number(indices[:, self.labels])
-
-
-@dataclass(frozen=True)
-class LabelCode:
-    """What codes say of one label."""
-
-    column: int  # the channel's position, and that of its codes in :meth:`Codebook.split`
-    channel: FiniteChannel  # from the cells of the label's group to codes
-    cells: Cells  # of the group
-    label: int  # the label's position in the group
-
-    @property
-    def values(self) -> Floats:
-        """(k,) the label in each cell: ascending where it has the channel for itself."""
-        return self.cells.points[:, self.label]
-
-
-@dataclass(frozen=True)
-class Codebook:
-    """What the codes of a message mean.
-
-    ``ConfigError`` if groups, channels and labels do not fit, or there are more than 65,536
-    combined codes.
-    """
-
-    names: tuple[str, ...]  # (m,) of the labels
-    groups: tuple[Group, ...]  # every label in exactly one
-    channels: tuple[FiniteChannel, ...]  # one a group, from its cells to outputs
-
-    def __post_init__(self) -> None:
-        if sorted(j for group in self.groups for j in group.labels) != list(range(len(self.names))):
-            raise ConfigError(f"each of the labels {self.names} must be in exactly one group")
-        for group, channel in zip(self.groups, self.channels, strict=True):
-            if channel.inputs.size != len(group.cells):
-                raise ConfigError(
-                    f"a channel of {channel.inputs.size} inputs does not fit"
-                    f" {len(group.cells)} cells"
-                )
-        check_outputs(self.radices)
-
-    @property
-    def radices(self) -> tuple[int, ...]:
-        """Outputs of each channel."""
-        return tuple(channel.outputs.size for channel in self.channels)
-
-    @property
-    def outputs(self) -> int:
-        return math.prod(self.radices)
-
-    @cached_property
-    def cells(self) -> Cells:
-        """The product of all labels' grids, in the labels' order."""
-        groups = [zip(group.labels, group.cells.grids, strict=True) for group in self.groups]
-        places = dict(chain.from_iterable(groups))
-        return Cells(tuple(places[j] for j in range(len(self.names))))
-
-    def split(self, codes: NDArray[np.integer]) -> Codes:
-        """(n, p) codes, one a channel, of (n,) combined codes."""
-        return np.column_stack(np.unravel_index(codes, self.radices)).astype(np.uint16)
-
-    @cached_property
-    def likelihood(self) -> Floats:
-        """(k, d) probability of each combined code in each cell of all labels."""
-        return self.of_labels(self.cells.indices(np.arange(len(self.cells))))
-
-    def of_labels(self, indices: NDArray[np.integer]) -> Floats:
-        """(n, d) probability of each combined code for (n, m) indices into the grids."""
-        table = np.ones((len(indices), 1))
-        for group, channel in zip(self.groups, self.channels, strict=True):
-            table = row_products(table, channel.probabilities[group.number(indices)])
-        return table
-
-    @property
-    def at_the_ends(self) -> Floats:
-        """(2, d) probability of each combined code where all labels are lowest, and highest."""
-        highest = np.array(self.cells.shape) - 1
-        return self.of_labels(np.stack([0 * highest, highest]))
-
-    def laws(self, labels: Floats) -> Floats:
-        """(n, d) probability of each combined code for (n, m) labels, rounded to the grids."""
-        table = np.ones((len(labels), 1))
-        for group, channel in zip(self.groups, self.channels, strict=True):
-            cells, shares = np.zeros((len(labels), 1), dtype=np.int64), np.ones((len(labels), 1))
-            for label, grid in zip(group.labels, group.cells.grids, strict=True):
-                points, share = grid.neighbours(labels[:, label])
-                cells = (len(grid) * cells[:, :, None] + points[:, None]).reshape(len(labels), -1)
-                shares = row_products(shares, share)
-            each = zip(cells.T, shares.T, strict=True)
-            law = sum(share[:, None] * channel.probabilities[cell] for cell, share in each)
-            table = row_products(table, np.asarray(law))
-        return table
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "names": self.names,
-            "groups": [
-                {"labels": group.labels, "grids": [g.points.tolist() for g in group.cells.grids]}
-                for group in self.groups
-            ],
-            "channels": [channel.to_json() for channel in self.channels],
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        groups = tuple(
-            Group(tuple(group["labels"]), Cells(tuple(map(Grid.from_edges, group["grids"]))))
-            for group in data["groups"]
-        )
-        channels = (
-            FiniteChannel.from_json(channel, group.cells.inputs)
-            for channel, group in zip(data["channels"], groups, strict=True)
-        )
-        return cls(tuple(data["names"]), groups, tuple(channels))
-
-    def for_label(self, name: str) -> LabelCode:
-        """What codes say of one label, by its name."""
-        label = self.names.index(name)
-        column = next(i for i, group in enumerate(self.groups) if label in group.labels)
-        group = self.groups[column]
-        return LabelCode(column, self.channels[column], group.cells, group.labels.index(label))
-
-
-def check_outputs(radices: Sequence[int]) -> None:
-    """Raise ``ConfigError`` where the codes of several channels do not fit two bytes."""
-    if math.prod(radices) > MAX_OUTPUTS:
-        raise ConfigError(
-            f"{' × '.join(map(str, radices))} combined codes are more than {MAX_OUTPUTS:,};"
-            " send fewer labels in one message, or give them coarser grids"
-        )

@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike
 
 from labelveil.common.arrays import Floats, Indices, Words
 from labelveil.common.errors import ConfigError, PrivacyError
-from labelveil.common.exact.channel import MAX_OUTPUTS, FiniteChannel, exp_lower_bound
+from labelveil.common.exact.channel import MAX_OUTPUTS, FiniteChannel
+from labelveil.common.exact.rational import exp_lower_bound
 
 MAX_WEIGHTS = 550_000
 """The most integers that a channel built here states: in a manifest, 6 MB."""

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from labelveil.common.exact.channel import (
-    TOTAL,
-    FiniteChannel,
-    exp_lower_bound,
-    randomized_response_rows,
-)
+from labelveil.common.exact.channel import TOTAL, FiniteChannel, randomized_response_rows
+from labelveil.common.exact.rational import exp_lower_bound
 from labelveil.common.randomizers.base import Problem, Randomizer, register
 from labelveil.common.randomizers.knots import MOST_KNOTS, over_knots
 

@@ -15,8 +15,7 @@ looks at the labels themselves for the ends, without noise; here the prior is th
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from operator import attrgetter
+from operator import itemgetter
 
 import numpy as np
 
@@ -33,19 +32,10 @@ _EQUAL = 1e-12
 """Ends of cells closer than this share of the range are one."""
 
 
-@dataclass(frozen=True)
-class Interval:
-    """Where outputs lie, but for the radius on either side."""
+def best_interval(problem: Problem, radius: float) -> tuple[float, float, float]:
+    """Find the likeliest interval between two grid points, O(k²): its ends A₁ and A₂, and δ.
 
-    lower: float  # A₁
-    upper: float  # A₂
-    radius: float  # δ > 0, at most half of A₂ − A₁
-
-
-def best_interval(problem: Problem, radius: float) -> Interval:
-    """Find the likeliest interval between two grid points, O(k²).
-
-    Where it is shorter than 2δ, the radius δ becomes half of it and the search is repeated, as
+    Where it is shorter than 2δ, the ``radius`` δ becomes half of it and the search is repeated, as
     published.
     """
     labels = problem.labels
@@ -55,7 +45,7 @@ def best_interval(problem: Problem, radius: float) -> Interval:
     while True:
         best = int(np.argmax(mass / (2 * radius + math.exp(-problem.epsilon) * width)))
         if width[best] >= 2 * radius:
-            return Interval(float(labels[first[best]]), float(labels[last[best]]), radius)
+            return float(labels[first[best]]), float(labels[last[best]]), radius
         radius = float(width[best] / 2)
 
 
@@ -77,7 +67,7 @@ def build_rp_with_prior(problem: Problem, *, radius: float | None = None) -> Ran
         raise ConfigError(f"radius={radius:g} must be above 0; leave it out for the best")
     radii = _RADII * (labels[-1] - labels[0]) if radius is None else np.array([radius])
     tried = {best_interval(problem, each) for each in radii.tolist()}
-    tilings = [(each, *_cells(problem, each)) for each in sorted(tried, key=attrgetter("radius"))]
+    tilings = [(each, *_cells(problem, *each)) for each in sorted(tried, key=itemgetter(2))]
     # an interval that is next to nothing beside the labels' range has no cells
     tilings = [tiling for tiling in tilings if tiling[1].size]
     if not tilings:
@@ -85,22 +75,24 @@ def build_rp_with_prior(problem: Problem, *, radius: float | None = None) -> Ran
             f"labels in {labels[0]:g} … {labels[-1]:g} lie too close together for an interval of"
             " theirs; use points further apart"
         )
-    interval, middles, matrix, row_of = min(
+    (lower, upper, radius), middles, matrix, row_of = min(
         tilings, key=lambda t: expected_loss(problem.prior, problem.loss, labels, *t[1:])
     )
     channel, _ = sorted_channel(labels, middles, matrix, problem.epsilon, row_of)
-    details = {"interval": [interval.lower, interval.upper], "radius": interval.radius}
+    details = {"interval": [lower, upper], "radius": radius}
     return Randomizer("rp-with-prior", channel, problem.prior, problem.loss, details)
 
 
-def _cells(problem: Problem, interval: Interval) -> tuple[Floats, Floats, Indices]:
+def _cells(
+    problem: Problem, lower: float, upper: float, radius: float
+) -> tuple[Floats, Floats, Indices]:
     """The mechanism of an interval between the ends of neighbourhoods, before it is made exact.
 
     (d,) middles of the cells, (r, d) their probabilities for each label within the interval, and
     (k,) rows of the labels.
     """
-    labels, radius = problem.labels, interval.radius
-    inside = np.clip(labels, interval.lower, interval.upper)
+    labels = problem.labels
+    inside = np.clip(labels, lower, upper)
     moved, row_of = np.unique(inside, return_inverse=True)
     ends = np.unique(np.concatenate([moved - radius, moved + radius]))
     ends = ends[np.append(True, np.diff(ends) > _EQUAL * (labels[-1] - labels[0]))]

@@ -24,7 +24,7 @@ so that E[u | y] = y. For d = 2 this is the unbiased decoding of least variance 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, get_args
@@ -33,7 +33,7 @@ import numpy as np
 
 from labelveil.common.arrays import Floats, Indices
 from labelveil.common.errors import ConfigError
-from labelveil.common.exact.channel import exp_lower_bound
+from labelveil.common.exact.rational import exp_lower_bound
 from labelveil.common.randomizers.base import Problem, Randomizer, register
 from labelveil.common.randomizers.exact_rows import sorted_channel
 from labelveil.common.randomizers.knots import MOST_KNOTS, rows_between, thinned
@@ -45,12 +45,8 @@ _MANY_OUTPUTS = 512
 _NEGLIGIBLE = 1e-12
 
 
-@dataclass(frozen=True)
-class Partition:
-    """One published way to cut the grid."""
-
-    cuts: tuple[int, ...]  # ascending thresholds; cut i lies between cells i and i + 1
-    weight: float  # probability of drawing it
+Partition = tuple[int, ...]
+"""One way to cut the grid: ascending thresholds, of which i lies between cells i and i + 1."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,8 +123,8 @@ def build_randomized_thresholds(
         "bins": bins,
         "thresholds": cells.cuts.tolist(),
         "threshold_weights": cells.weights.tolist(),
-        "partitions": [list(part.cuts) for part in partitions],
-        "partition_weights": [part.weight for part in partitions],
+        "partitions": [list(cuts) for cuts in partitions],
+        "partition_weights": list(partitions.values()),
         "output_partition": [codes[z][0] for z in order.tolist()],
         "output_bin": [codes[z][1] for z in order.tolist()],
     }
@@ -161,19 +157,19 @@ def threshold_weights(labels: Floats, prior: Floats, weighting: str) -> Floats:
     return np.asarray(raw / raw.sum() if raw.sum() > 0 else gaps / gaps.sum())
 
 
-def systematic_partitions(weights: Floats, bins: int) -> list[Partition]:
+def systematic_partitions(weights: Floats, bins: int) -> dict[Partition, float]:
     """List the partitions that systematic sampling of ``bins`` - 1 >= 1 thresholds can draw.
 
     Of (T,) weights > 0 that sum to 1. A threshold whose weight exceeds 1 / (bins - 1) may be met
-    twice; the partition then has fewer bins. There are at most T + 1, whose weights sum to 1, and
-    each threshold is in at least one.
+    twice; the partition then has fewer bins. Returns at most T + 1, each with the probability of
+    drawing it, which sum to 1; each threshold is in at least one.
     """
     if bins == 2:
-        return [Partition((t,), float(w)) for t, w in enumerate(weights)]
+        return {(t,): float(w) for t, w in enumerate(weights)}
     strata = bins - 1
     cumulative = np.cumsum(weights)[:-1]
     offsets = np.unique(np.concatenate([[0.0, 1.0], (cumulative * strata) % 1.0]))
-    drawn: dict[tuple[int, ...], float] = {}
+    drawn: dict[Partition, float] = {}
     for start, end in pairwise(offsets.tolist()):
         positions = ((start + end) / 2 + np.arange(strata)) / strata
         cuts = tuple(np.unique(np.searchsorted(cumulative, positions)).tolist())
@@ -182,7 +178,7 @@ def systematic_partitions(weights: Floats, bins: int) -> list[Partition]:
     for cut in missing:  # lost between two equal floats: draw it on its own
         drawn[(cut,)] = float(weights[cut])
     total = sum(drawn.values())
-    return [Partition(cuts, weight / total) for cuts, weight in drawn.items()]
+    return {cuts: weight / total for cuts, weight in drawn.items()}
 
 
 def _named_cells(problem: Problem, weighting: str, most: int) -> _Cells:
@@ -223,27 +219,27 @@ def _merged_cells(labels: Floats, prior: Floats, weights: Floats) -> _Cells:
 
 
 def _columns(
-    cells: _Cells, partitions: Sequence[Partition], epsilon: float
+    cells: _Cells, partitions: Mapping[Partition, float], epsilon: float
 ) -> tuple[Floats, Floats, list[tuple[int, int]]]:
     """Probabilities (m, d) of every (partition, bin), what each decodes to, and what it is."""
     c = float(exp_lower_bound(epsilon) - 1)
     m, total = cells.levels.size, float(cells.mass.sum())
     included = np.zeros(m - 1)
-    for part in partitions:
-        included[list(part.cuts)] += part.weight
+    for partition, weight in partitions.items():
+        included[list(partition)] += weight
     # a threshold's step over how often it is drawn: on average the steps add up to the levels
     jumps = np.diff(cells.levels) / included
     mean = float(cells.mass @ cells.levels) / total
     columns, values, codes = [], [], []
-    for index, part in enumerate(partitions):
-        cuts = np.array(part.cuts)
+    for index, (partition, weight) in enumerate(partitions.items()):
+        cuts = np.array(partition)
         d = cuts.size + 1
         bin_of = np.searchsorted(cuts, np.arange(m), side="left")
         steps = np.concatenate([[0.0], np.cumsum(jumps[cuts])])
         centred = steps - float(cells.mass @ steps[bin_of]) / total
         # randomized response inverted: values are on average mean + centred[bin] of the label's bin
         for z in range(d):
-            columns.append(part.weight * (1 + c * (bin_of == z)) / (c + d))
+            columns.append(weight * (1 + c * (bin_of == z)) / (c + d))
             values.append(mean + ((c + d) * centred[z] - centred.sum()) / c)
             codes.append((index, z))
     return np.column_stack(columns), np.array(values), codes

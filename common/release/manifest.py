@@ -21,7 +21,7 @@ from labelveil.common.formats import RELEASE, known_software
 from labelveil.common.release.blocks import SUM_BYTES
 from labelveil.common.release.folder import MANIFEST_FILE, read_manifest
 from labelveil.common.release.limits import block_rows_for
-from labelveil.common.release.message import StatedMessage
+from labelveil.common.release.stated_message import StatedMessage
 from labelveil.common.release.strict_json import parse_json
 
 FORMAT: Final = "labelveil-release/3"
@@ -168,7 +168,7 @@ def block_digest(keys: bytes | memoryview, codes: bytes | memoryview) -> str:
 
 
 @lru_cache(maxsize=16)
-def manifest_of(data: bytes) -> Manifest:
+def checked_manifest(data: bytes) -> Manifest:
     """Read a manifest as :meth:`Manifest.from_bytes`, but the same bytes once: what was estimated
     from its histograms is kept with it. Nobody changes it."""
     return Manifest.from_bytes(data)
@@ -177,7 +177,7 @@ def manifest_of(data: bytes) -> Manifest:
 def manifest_in(folder: Path) -> Manifest:
     """Read the manifest of a folder with a complete release; its file is named in what is wrong."""
     with naming_manifest(folder):
-        return manifest_of(read_manifest(folder))
+        return checked_manifest(read_manifest(folder))
 
 
 @contextmanager

@@ -41,7 +41,7 @@ _LONGEST_LINE = 64
 _LAWS_BYTES = len(_LINE) + _SIZES + _NUMBER * MAX_POINTS * (1 + MOST_STRATA)
 """The most that stands before and behind the events' strata."""
 
-Asked = Question | GroupQuestion
+AnyQuestion = Question | GroupQuestion
 
 
 def most_bytes(rows: int) -> int:
@@ -49,7 +49,7 @@ def most_bytes(rows: int) -> int:
     return max(rows + _LAWS_BYTES, _LONGEST_LINE + GroupQuestion.most_bytes(rows))
 
 
-def encode_question(question: Asked) -> bytes:
+def encode_question(question: AnyQuestion) -> bytes:
     """Write a question about n events."""
     if isinstance(question, GroupQuestion):
         return _GROUPS_LINE + question.encode()
@@ -59,7 +59,7 @@ def encode_question(question: Asked) -> bytes:
     return _LINE + b"".join(part.tobytes() for part in (strata, sizes, grid, laws))
 
 
-def write_question(question: Asked, path: str | Path) -> None:
+def write_question(question: AnyQuestion, path: str | Path) -> None:
     """Write a question to a file, for ``feature-party submit --question``.
 
     ::
@@ -71,7 +71,7 @@ def write_question(question: Asked, path: str | Path) -> None:
         file.write(encode_question(question))
 
 
-def decode_question(data: bytes, rows: int) -> Asked:
+def decode_question(data: bytes, rows: int) -> AnyQuestion:
     """Read a question about n events; ``ReleaseError`` if it is none."""
     try:
         if asks_groups(data):
@@ -130,7 +130,7 @@ def strata_at(path: Path) -> int | None:
     return None if asks_groups(begin) else _strata_at(begin)
 
 
-def read_question(path: Path, rows: int) -> Asked:
+def read_question(path: Path, rows: int) -> AnyQuestion:
     """Read a file with a question about n events; ``ReleaseError`` if it is none."""
     with path.open("rb") as file:
         return decode_question(file.read(most_bytes(rows) + 1), rows)

@@ -276,14 +276,14 @@ class SumsSection(SpendingSection):
     """Of sums, ascending, and then of squares; every group is in one."""
 
     @classmethod
-    def from_sums(cls, noisy: NoisySums, question: str) -> Self:
+    def from_sums(cls, noisy: NoisySums, digest: str) -> Self:
         """State the noise on the sums that a question asks for, whose bytes have this SHA-256."""
-        asked = noisy.question
+        question = noisy.question
         return cls(
-            question=question,
-            groups=asked.half_widths.size,
-            offsets=asked.offsets.tolist(),
-            largest_weight=0 if asked.weights is None else asked.largest_weight,
+            question=digest,
+            groups=question.half_widths.size,
+            offsets=question.offsets.tolist(),
+            largest_weight=0 if question.weights is None else question.largest_weight,
             noise="discrete-laplace",
             widths=[
                 WidthSection(half_width=width, squares=squares, groups=groups, scale=str(scale))

@@ -10,7 +10,7 @@ from labelveil.common.errors import ConfigError
 from labelveil.common.randomizers.design.optimal_design import most_knots
 from labelveil.common.randomizers.exact_rows import MAX_WEIGHTS
 from labelveil.common.randomizers.message.message import Message
-from labelveil.common.randomizers.message.steps import MessagePlan
+from labelveil.common.randomizers.message.plan import MessagePlan
 from labelveil.common.randomizers.message.strata import BINS
 from labelveil.common.release.limits import MANIFEST_BYTES, block_rows_for
 

@@ -120,13 +120,13 @@ def _rows_of(folder: Path, manifest: Manifest, keys: Any, secret_file: Path) -> 
 
 def about(answer: PrivateSums, rows: Integers) -> PrivateSums:
     """The same sums, of a question whose (n,) events are these of its own; -1 is in no group."""
-    asked, none = answer.question, rows < 0
+    whole, none = answer.question, rows < 0
     levels, weights = (
         None if column is None else np.where(none, 0, column[rows])
-        for column in (asked.levels, asked.weights)
+        for column in (whole.levels, whole.weights)
     )
-    groups = np.where(none, NO_GROUP, asked.groups[rows])
-    question = replace(asked, groups=groups, levels=levels, weights=weights)
+    groups = np.where(none, NO_GROUP, whole.groups[rows])
+    question = replace(whole, groups=groups, levels=levels, weights=weights)
     return PrivateSums(NoisySums(question, answer.noisy.epsilon), answer.sums)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from labelveil.common.config.answers import Json
-from labelveil.common.config.examination import NotThere, answer, examine
+from labelveil.common.config.examination import NotYetThere, answer, examine
 from labelveil.common.errors import DataError, ReleaseError, not_none
 from labelveil.common.security.proxies import proxies
 from labelveil.feature_party.commands.options import (
@@ -85,7 +85,7 @@ def _certificates(party: LabelsPartySection) -> str:
 def check_address(party: LabelsPartySection) -> str:
     """Ask a labels party what it states of the release, and say it.
 
-    :class:`NotThere` if there is none yet; ``LabelveilError`` if it cannot be asked, or refuses.
+    :class:`NotYetThere` if there is none yet; ``LabelveilError`` if it cannot be asked, or refuses.
     """
     import grpc
 
@@ -97,7 +97,7 @@ def check_address(party: LabelsPartySection) -> str:
     except ReleaseError as error:
         cause = error.__cause__
         if isinstance(cause, grpc.RpcError) and cause.code() == grpc.StatusCode.NOT_FOUND:
-            raise NotThere(str(error)) from error
+            raise NotYetThere(str(error)) from error
         raise
     return (
         f"{party.address} serves {manifest.data_set!r}, epoch {manifest.epoch!r}:"
@@ -114,7 +114,7 @@ def _matches(config: FeaturePartyConfig, party: LabelsPartySection) -> str:
 
     fetched = [folder for folder in config.releases_of(party) if is_complete(folder)]
     if not fetched:
-        raise NotThere("no release is here yet; run feature-party fetch")
+        raise NotYetThere("no release is here yet; run feature-party fetch")
     sample = collect_table(scan_table(config.features).select(config.key).head(_SAMPLE_ROWS))
     left = keys_column(hash_keys(sample[config.key], read_secret(config.secret_of(party))))
     for keys in (keys for folder in fetched for keys in released_keys(folder)):

@@ -7,8 +7,8 @@ from pathlib import Path
 import typer
 
 from labelveil.common.config import Section, setting
-from labelveil.common.config.examination import NotThere, verified
-from labelveil.common.config.options import Given
+from labelveil.common.config.examination import NotYetThere, verified
+from labelveil.common.config.options import UncheckedConfig
 from labelveil.common.config.template import write_config
 from labelveil.common.errors import ConnectionFailed, DataError, printable
 from labelveil.feature_party.commands.options import LABELS_PARTY, options
@@ -38,7 +38,7 @@ class New(Section):
 
 
 @options("data.features", "data.key", "keys.secret_file", *LABELS_PARTY)
-def init(given: Given, new: New) -> None:
+def init(given: UncheckedConfig, new: New) -> None:
     values, still_open = dict(given.values), list[str]()
 
     def check(config: FeaturePartyConfig) -> None:
@@ -70,7 +70,7 @@ def _check_features(config: FeaturePartyConfig, has_key: bool) -> None:
     from labelveil.feature_party.tables import scan_table
 
     if not config.features.exists():
-        raise NotThere(f"{config.features} does not exist yet")
+        raise NotYetThere(f"{config.features} does not exist yet")
     if has_key:
         check_features(config)
     else:
@@ -86,13 +86,13 @@ def _check_address(party: LabelsPartySection) -> None:
 
     for path in (party.ca, party.certificate, party.private_key):
         if path is not None and not path.exists():
-            raise NotThere(f"{party.address} was not asked, as {path} does not exist yet")
+            raise NotYetThere(f"{party.address} was not asked, as {path} does not exist yet")
     try:
         check_address(party)
     except ConnectionFailed as error:
         cause = error.__cause__
         if isinstance(cause, grpc.RpcError) and retryable(cause) and not hangs_up(party):
-            raise NotThere(str(error)) from None
+            raise NotYetThere(str(error)) from None
         raise
 
 

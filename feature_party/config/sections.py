@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
-from labelveil.common.config import Choice, Section, Sections, Words, setting
+from labelveil.common.config import Section, Sections, Words, one_of, setting
 from labelveil.common.config.names import NAME_WORDS
 from labelveil.common.engine.task import EngineSection
 from labelveil.common.errors import ConfigError, DataError
@@ -133,17 +133,17 @@ class JoinSection(Section):
 class TrainingSection(Section):
     """How the model is trained; auto is the best choice known."""
 
-    objective: Annotated[str, Choice(("auto", *OBJECTIVE_NAMES))] = setting(
+    objective: Annotated[str, one_of(("auto", *OBJECTIVE_NAMES))] = setting(
         "auto",
         "What is minimised. auto mixes models by the privatized validation likelihood, then by what"
         " codes say of squared errors, models of means alone among them, and moves what a mixture"
         " of heads predicts on average towards the released prior, by half the way where the labels"
         " say as much as 1,000 true ones.",
     )
-    head: Annotated[str, Choice(("auto", *HEAD_NAMES))] = setting(
+    head: Annotated[str, one_of(("auto", *HEAD_NAMES))] = setting(
         "auto", "Shape of the predicted distribution."
     )
-    learner: Annotated[str, Choice(("auto", *LEARNER_NAMES))] = setting(
+    learner: Annotated[str, one_of(("auto", *LEARNER_NAMES))] = setting(
         "auto",
         "What learns: networks, boosted trees, a ridge on random features (kernel), or a"
         " regularised linear model. auto mixes them by the privatized validation likelihood where"

@@ -17,8 +17,8 @@ import numpy as np
 from labelveil.common.arrays import Indices, Integers
 from labelveil.common.errors import not_none
 from labelveil.common.randomizers import NoisyPrior
-from labelveil.common.randomizers.cells import Codebook, Group
-from labelveil.common.randomizers.message.codebooks import Codebooks
+from labelveil.common.randomizers.cells import Group
+from labelveil.common.randomizers.message.codebooks import Codebook, Codebooks
 from labelveil.common.randomizers.message.message import Message, Released
 from labelveil.common.randomizers.prior import expected_prior
 from labelveil.common.release.manifest import Manifest
@@ -81,22 +81,22 @@ def label_view(
     of them. ``loss`` is what predictions of the label ``name`` are judged by, and ``counts`` are
     the (d,) codes of each kind to learn from.
     """
-    label, sent = codebook.names.index(name), codebook.for_label(name)
-    taken = codebook.groups[sent.column]
-    codes = codebook.split(np.arange(codebook.outputs))[:, sent.column].astype(np.int64)
+    label, column = codebook.names.index(name), codebook.column_of(name)
+    taken, channel = codebook.groups[column], codebook.channels[column]
+    codes = codebook.split(np.arange(codebook.outputs))[:, column].astype(np.int64)
     counted, histogram = next(prior for prior in priors if label in prior[0].labels)
     indices = counted.cells.indices(np.arange(len(counted.cells)))
     inputs = taken.cells.number(indices[:, [counted.labels.index(j) for j in taken.labels]])
     prior = histogram.probabilities
     if counts is not None:
         own = np.bincount(codes, weights=counts).astype(np.int64)
-        prior = prior_given_codes(histogram, sent.channel.probabilities[inputs], own)
+        prior = prior_given_codes(histogram, channel.probabilities[inputs], own)
     if counted.labels == (label,):
-        return LabelView(LabelProblem.from_channel(sent.channel, prior, loss), histogram, codes)
+        return LabelView(LabelProblem.from_channel(channel, prior, loss), histogram, codes)
     points, place = counted.cells.points, counted.labels.index(label)
     order = np.argsort(points[:, place], kind="stable")
     grid, prior = points[order, place], prior[order]
-    seen = LabelProblem.from_channel(sent.channel, np.ones(len(taken.cells)), loss)
+    seen = LabelProblem.from_channel(channel, np.ones(len(taken.cells)), loss)
     (sent_leg,) = seen.legs
     leg = replace(sent_leg, prior=prior, row_of=sent_leg.row_of[inputs[order]])
     if len(taken.labels) > 1:

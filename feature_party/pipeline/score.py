@@ -153,7 +153,7 @@ def lattice_of(section: LabelSection) -> Lattice | None:
     if not section.asked:
         return Lattice.between(grid.lower, grid.upper)
     try:
-        steps = Lattice.of_grid(grid).steps
+        steps = Lattice.from_grid(grid).steps
     except ConfigError:
         return None
     finer = min(-(-_FINE // steps), MOST_STEPS // steps)

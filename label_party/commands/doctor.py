@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from labelveil.common.config.answers import Json
-from labelveil.common.config.examination import NotThere, answer, examine
+from labelveil.common.config.examination import NotYetThere, answer, examine
 from labelveil.common.errors import ConfigError, listed
 from labelveil.common.security.proxies import proxies
 from labelveil.label_party.commands.options import options
@@ -43,7 +43,7 @@ def _configured(config: LabelPartyConfig) -> str:
 def check_source(config: LabelPartyConfig, which: str) -> str:
     """Say what labels or population are read from, once that has the columns it should have.
 
-    ``LabelveilError`` if it has not; :class:`NotThere` if each epoch has files of its own.
+    ``LabelveilError`` if it has not; :class:`NotYetThere` if each epoch has files of its own.
     """
     from labelveil.label_party.events.columns import Column
     from labelveil.label_party.events.epoch import rows_of_epoch
@@ -54,7 +54,9 @@ def check_source(config: LabelPartyConfig, which: str) -> str:
     if rows is None:
         return "submitted by the features party" if config.data.submitted else "the labels' keys"
     if EPOCH_PLACE in str(rows.source):
-        raise NotThere(f"{rows.source} is each epoch's own; label-party watch --dry-run reads them")
+        raise NotYetThere(
+            f"{rows.source} is each epoch's own; label-party watch --dry-run reads them"
+        )
     rows.check()
     return f"{rows.source}: {listed(rows.columns)}"
 
@@ -92,7 +94,7 @@ def _address(config: LabelPartyConfig) -> str:
         raise ConfigError(
             f"{listen} cannot be listened on: {error.strerror}; set [server] listen"
         ) from error
-    raise NotThere(f"nothing listens on {listen} yet; run label-party serve")
+    raise NotYetThere(f"nothing listens on {listen} yet; run label-party serve")
 
 
 def _budget(config: LabelPartyConfig) -> str:

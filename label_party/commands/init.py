@@ -11,10 +11,10 @@ import typer
 
 from labelveil.common.config import Section, checked, setting
 from labelveil.common.config.declare import declared
-from labelveil.common.config.examination import NotThere, verified
+from labelveil.common.config.examination import NotYetThere, verified
 from labelveil.common.config.names import WHOLE, bounded_column
-from labelveil.common.config.options import Given
-from labelveil.common.config.template import Because, write_config
+from labelveil.common.config.options import UncheckedConfig
+from labelveil.common.config.template import Explained, write_config
 from labelveil.common.errors import ConfigError, DataError, printable
 from labelveil.common.files import write_text
 from labelveil.label_party.commands.options import options
@@ -96,7 +96,7 @@ class New(Section):
     *("store.directory", "server.listen", "server.certificate", "server.private_key"),
     *("server.client_ca", "server.client_san"),
 )
-def init(given: Given, new: New) -> None:
+def init(given: UncheckedConfig, new: New) -> None:
     if new.keys_alone and given.values.keys() <= _OF_KEYS and given.path.is_file():
         config = _with_keys(load(given.path), given.values)
         _check_new(new, config)
@@ -113,7 +113,7 @@ def init(given: Given, new: New) -> None:
         _write(given, new)
 
 
-def _write(given: Given, new: New) -> None:
+def _write(given: UncheckedConfig, new: New) -> None:
     values = _as_written(given.values) | _queries(new, given.values)
     values |= _labels(new, values)
     strata = [] if new.strata_column is None else _strata(new.strata_column, values)
@@ -152,7 +152,7 @@ def _write(given: Given, new: New) -> None:
         for label in values["label"]:
             kind = label["kind"]
             typer.echo(f"label {label['name']!r}: {kind.value}, {kind.reason}; correct it there")
-    elif isinstance(grid := values.get("domain.grid"), Because):
+    elif isinstance(grid := values.get("domain.grid"), Explained):
         typer.echo(f"grid: {grid.value}, {grid.reason}; correct it there")
     if several_rows := _with_several_rows(config):
         typer.echo(
@@ -172,7 +172,7 @@ def _check_source(config: LabelPartyConfig, which: str) -> None:
     place = getattr(config.data, which)
     is_file = isinstance(place, Path) and str(place) != SUBMITTED and EPOCH_PLACE not in str(place)
     if is_file and not place.exists():
-        raise NotThere(f"{place} does not exist yet")
+        raise NotYetThere(f"{place} does not exist yet")
     check_source(config, which)
 
 
@@ -304,19 +304,19 @@ def _labels(new: New, others: Mapping[str, Any]) -> dict[str, Any]:
         source = None
     values, tables, grid_is_open = dict[str, Any](), [], "domain.grid" not in others
     for column, lower, upper, is_whole in labels:
-        whole = Because(True, "as --label says")
+        whole = Explained(True, "as --label says")
         if grid_is_open and not is_whole:
-            whole, unseen = Because(False, _NOTHING_SAYS), list[str]()
+            whole, unseen = Explained(False, _NOTHING_SAYS), list[str]()
             with verified(new.unverified, unseen):
                 whole = _whole(source, column, lower, upper)
             source = None if unseen else source
         of_whole = "binary" if (lower, upper) == (0, 1) else "count"
-        kind = Because(of_whole if whole.value else "amount", whole.reason)
+        kind = Explained(of_whole if whole.value else "amount", whole.reason)
         tables.append({"name": column, "kind": kind, "lower": lower, "upper": upper})
         values = {"data.label": column}
         values |= {} if alone else {"domain.lower": lower, "domain.upper": upper}
         if grid_is_open:
-            values["domain.grid"] = Because(WHOLE if whole.value else "auto", whole.reason)
+            values["domain.grid"] = Explained(WHOLE if whole.value else "auto", whole.reason)
     return {"label": tables} if tables[1:] else values
 
 
@@ -367,13 +367,13 @@ def _data(values: Mapping[str, Any]) -> DataSection:
     return checked(DataSection, {"labels": "labels.csv", **given})
 
 
-def _whole(source: Source | None, column: str, lower: float, upper: float) -> Because:
+def _whole(source: Source | None, column: str, lower: float, upper: float) -> Explained:
     """Whether labels are whole numbers, by nothing but what is declared of their column."""
     from labelveil.label_party.sources.tables import declared_type
 
     declared = None if source is None else declared_type(source, column)
     if declared is None:
-        return Because(False, _NOTHING_SAYS)
+        return Explained(False, _NOTHING_SAYS)
     kind, whole = declared
     reason = f"as column {column!r} has type {kind}"
-    return Because(whole and lower % 1 == upper % 1 == 0, reason)
+    return Explained(whole and lower % 1 == upper % 1 == 0, reason)

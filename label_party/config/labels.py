@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, ValidationInfo, field_validator, model_validator
 
-from labelveil.common.config import Choice, Section, setting
+from labelveil.common.config import Section, one_of, setting
 from labelveil.common.errors import ConfigError
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.losses import LOSS_NAMES
@@ -133,7 +133,7 @@ class LabelTable(DomainSection):
         unit="label units",
         example=0.0,
     )
-    loss: Annotated[str, Choice(LOSS_NAMES)] = setting("squared", "Loss of its regression.")
+    loss: Annotated[str, one_of(LOSS_NAMES)] = setting("squared", "Loss of its regression.")
     weight: float = setting(
         1.0, "What its error counts for beside the other labels' when epsilon is divided.", gt=0
     )

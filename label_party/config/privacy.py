@@ -10,9 +10,9 @@ from labelveil.common.config import Section, setting
 from labelveil.common.config.names import Name
 from labelveil.common.errors import ConfigError
 from labelveil.common.exact.rational import decimal_value
+from labelveil.common.exact.rounding import float_below
 from labelveil.common.guarantees import ApproximateDP, PureDP, Unit
 from labelveil.common.randomizers.base import MAX_EPSILON
-from labelveil.common.randomizers.budget import round_down
 from labelveil.common.release.facts import check_digits
 
 NOT_IN_REQUEST = {
@@ -151,7 +151,7 @@ class PrivacySection(Section):
     @property
     def message_epsilon(self) -> float:
         """ε as written, as the largest float that is not above it."""
-        return round_down(decimal_value(self.epsilon))
+        return float_below(decimal_value(self.epsilon))
 
     @property
     def limit_is_stated(self) -> bool:

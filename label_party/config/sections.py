@@ -14,7 +14,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import model_validator
 
-from labelveil.common.config import Choice, Section, Sections, load_config, setting
+from labelveil.common.config import Section, Sections, load_config, one_of, setting
 from labelveil.common.engine.task import EngineSection
 from labelveil.common.errors import ConfigError
 from labelveil.common.randomizers import LabelTerms, MessagePlan, plan_message, randomizer_names
@@ -40,13 +40,13 @@ DEFAULT_CONFIG = Path("label_party.toml")
 class RandomizerSection(Section):
     """Which label randomizer, and the loss by which it is judged."""
 
-    name: Annotated[str, Choice(randomizer_names())] = setting(
+    name: Annotated[str, one_of(randomizer_names())] = setting(
         "auto",
         'How labels are randomized. "auto" chooses the best for training; `labelveil compare`'
         " compares.",
         flag="--randomizer",
     )
-    loss: Annotated[str, Choice(LOSS_NAMES)] = setting("squared", "Loss of the regression.")
+    loss: Annotated[str, one_of(LOSS_NAMES)] = setting("squared", "Loss of the regression.")
     options: dict[str, Any] = setting(
         dict, "Options of the randomizer, where it takes any.", example={"points": 32}
     )

@@ -17,7 +17,7 @@ import numpy as np
 from labelveil.common.arrays import Integers
 from labelveil.common.mechanisms.group_sums import NoisySums
 from labelveil.common.randomizers.grid import Grid, RoundingEffect
-from labelveil.common.randomizers.message.steps import MessagePlan
+from labelveil.common.randomizers.message.plan import MessagePlan
 from labelveil.label_party.events.steps import Events
 from labelveil.label_party.events.tally import LabelTally, Tally
 from labelveil.label_party.store.purchase import Order

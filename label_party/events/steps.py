@@ -19,7 +19,7 @@ import numpy as np
 
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.engine.local import InProcess
-from labelveil.common.engine.shuffle import Exchange, Files, Held, KeyedRows, Keys
+from labelveil.common.engine.shuffle import Exchange, Files, InMemoryExchange, KeyedRows, Keys
 from labelveil.common.engine.task import Engine, Secrets, Task
 from labelveil.common.entropy import Entropy
 from labelveil.common.errors import not_none
@@ -174,7 +174,7 @@ class Work:
     def exchange(self, kind: str, count: int, buckets: int, types: Mapping[str, str]) -> Exchange:
         """Name what ``count`` tasks will write for the next step's."""
         if self.folder is None:
-            return Held(Files(Path(kind), count), buckets, types)
+            return InMemoryExchange(Files(Path(kind), count), buckets, types)
         return Exchange(Files(self.folder / kind, count), buckets, types)
 
     def published(self, codebooks: Codebooks) -> Codebooks | Path:

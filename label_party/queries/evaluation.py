@@ -33,7 +33,7 @@ from labelveil.common.exact.rational import decimal_value
 from labelveil.common.files import append_durably, file_errors
 from labelveil.common.guarantees import Guarantee
 from labelveil.common.mechanisms.paired_gain import NoisyAnswers, PairedGain, half_width
-from labelveil.common.sole import Sole
+from labelveil.common.noncopyable import NonCopyable
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.store.disk import StoreError
 from labelveil.label_party.store.entries import EVALUATION, Answer, Charge
@@ -86,7 +86,7 @@ class _State:
     closed: str | None  # why it answers nothing new; None if it does
 
 
-class Evaluation(Sole):
+class Evaluation(NonCopyable):
     """One epoch's questions and answers; safe for any number of threads and processes."""
 
     def __init__(self, config: LabelPartyConfig, store: Store) -> None:
@@ -154,7 +154,7 @@ class Evaluation(Sole):
         gain, points = self.gain(release, label), predictions[predicted]
         noise = self.mechanism.unsure(gain, gain.span(points), points.size)
         order = self._order(release)
-        with self._turn:
+        with self._lock:
             state = self._state(order)
             for answer in state.given:
                 if answer.question == question:

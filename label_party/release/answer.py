@@ -29,7 +29,7 @@ from labelveil.common.randomizers.message.questions import Question
 from labelveil.common.release.blocks import SUM_BYTES, block_ranges, encode_sums
 from labelveil.common.release.limits import block_rows_for
 from labelveil.common.release.manifest import Manifest, block_digest, content_digest
-from labelveil.common.release.question import Asked, read_question
+from labelveil.common.release.question import AnyQuestion, read_question
 from labelveil.common.release.sections import ContentSection, SumsSection
 from labelveil.common.release.size import check_message
 from labelveil.label_party.config.sections import LabelPartyConfig
@@ -42,7 +42,7 @@ from labelveil.label_party.release.message import (
 from labelveil.label_party.store.release_store import ReleaseWriter
 
 
-def submitted_question(config: LabelPartyConfig, events: Events) -> Asked | None:
+def submitted_question(config: LabelPartyConfig, events: Events) -> AnyQuestion | None:
     """Read the question that was submitted with an epoch's events; None without one that is taken.
 
     What cannot be answered, here or below, is a ``DataError`` of its epoch alone; nothing was drawn
@@ -68,7 +68,7 @@ def message_for(config: LabelPartyConfig, question: Question, rows: int) -> Mess
 def sums_for(config: LabelPartyConfig, question: GroupQuestion) -> NoisySums:
     """The sums that were asked for, and their noise."""
     with _answerable(config):
-        return NoisySums.of_label(question, config.terms[0], config.privacy.charge.exact_epsilon)
+        return NoisySums.for_label(question, config.terms[0], config.privacy.charge.exact_epsilon)
 
 
 @contextmanager

@@ -20,12 +20,11 @@ from labelveil.common.errors import PrivacyError
 from labelveil.common.guarantees import Guarantee, compose
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message.message import Message
-from labelveil.common.randomizers.message.steps import MessagePlan
+from labelveil.common.randomizers.message.plan import MessagePlan
 from labelveil.common.release.blocks import KEY_BYTES, decode_codes
 from labelveil.common.release.claims import CMAC_KEYS, SUBMITTED_KEYS
 from labelveil.common.release.limits import block_rows_for
 from labelveil.common.release.manifest import FORMAT, Manifest, content_digest
-from labelveil.common.release.message import stated_message
 from labelveil.common.release.sections import (
     ContentSection,
     DriftSection,
@@ -33,6 +32,7 @@ from labelveil.common.release.sections import (
     PopulationSection,
     StatedPrivacy,
 )
+from labelveil.common.release.stated_message import stated_message
 from labelveil.common.version import software
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events.steps import Events, Progress

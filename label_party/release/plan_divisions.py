@@ -13,7 +13,8 @@ from functools import reduce
 import numpy as np
 
 from labelveil.common.arrays import Floats
-from labelveil.common.randomizers.budget import round_down, split_budget
+from labelveil.common.exact.rounding import float_below
+from labelveil.common.randomizers.budget import split_budget
 from labelveil.common.randomizers.cells import Cells, Group
 from labelveil.common.randomizers.design.assessment import Assessor, Forecast
 from labelveil.common.randomizers.design.conditionals import EXPLAINED
@@ -24,7 +25,7 @@ from labelveil.common.randomizers.message.division import (
     at_knots,
     cell_grids,
     joint_channel,
-    own_channels,
+    split_channels,
 )
 from labelveil.common.randomizers.message.plan import plan_message
 from labelveil.common.randomizers.message.terms import Division, LabelTerms
@@ -151,9 +152,9 @@ def _over_cells(
     prior = _prior(terms, knowledge, Group(tuple(range(len(terms))), cells))
     losses, weights = [label.loss for label in terms], [label.weight for label in terms]
     targets = Targets.for_cells(cells, prior, losses, weights, events, explained)
-    each = round_down(budget.labels / group)
+    each = float_below(budget.labels / group)
     judged = []
-    for name, make in ((JOINT, joint_channel), (SEPARATE, own_channels)):
+    for name, make in ((JOINT, joint_channel), (SEPARATE, split_channels)):
         channels = make(terms, cells, prior, each, events)
         codes = at_knots(targets, cells, channels)
         errors = [

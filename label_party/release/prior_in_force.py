@@ -33,7 +33,7 @@ from labelveil.common.randomizers import NoisyPrior, split_budget
 from labelveil.common.randomizers.cells import Cells, Group
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message.message import Message, Released
-from labelveil.common.randomizers.message.steps import MessagePlan, Share
+from labelveil.common.randomizers.message.plan import MessagePlan, Share
 from labelveil.common.randomizers.prior import rational_epsilon
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.release.sections import (

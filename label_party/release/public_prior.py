@@ -16,7 +16,7 @@ import polars.selectors as cs
 from labelveil.common.csv_files import read_table
 from labelveil.common.errors import DataError
 from labelveil.common.randomizers.message.known_labels import KnownLabels
-from labelveil.common.randomizers.message.steps import MessagePlan
+from labelveil.common.randomizers.message.plan import MessagePlan
 from labelveil.label_party.config.sections import LabelPartyConfig
 
 
@@ -61,4 +61,5 @@ def with_prior(
     """
     if prior is None:
         return plan
-    return plan.knowing(prior.over, corrected=config.prior.corrected)
+    priors = {group: prior.over(group) for group in plan.groups}
+    return plan.knowing(priors, corrected=config.prior.corrected)

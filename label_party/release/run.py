@@ -16,11 +16,11 @@ from labelveil.common.errors import ReleaseError, not_none
 from labelveil.common.files import write_durably
 from labelveil.common.mechanisms.group_sums import GroupQuestion
 from labelveil.common.randomizers import Message
+from labelveil.common.randomizers.message.plan import MessagePlan
 from labelveil.common.randomizers.message.questions import Question
-from labelveil.common.randomizers.message.steps import MessagePlan
 from labelveil.common.release.folder import MANIFEST_FILE, SIGNATURE_FILE
 from labelveil.common.release.manifest import Manifest, manifest_digest
-from labelveil.common.release.question import Asked
+from labelveil.common.release.question import AnyQuestion
 from labelveil.common.release.sections import DriftSection
 from labelveil.common.release.signature import read_signing_key
 from labelveil.common.release.size import check_manifest
@@ -143,7 +143,7 @@ def _count(
     config: LabelPartyConfig,
     plan: MessagePlan,
     events: Events,
-    question: Asked | None,
+    question: AnyQuestion | None,
     in_force: InForce | None,
     entropy: Entropy,
 ) -> tuple[Message, DriftSection | None]:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from labelveil.common.errors import ConfigError, not_none
-from labelveil.common.randomizers.message.steps import MessagePlan
+from labelveil.common.randomizers.message.plan import MessagePlan
 from labelveil.common.randomizers.message.strata import OTHERS
 from labelveil.common.release.sections import MOST_LETTERS
 from labelveil.label_party.config.offers import StrataSection

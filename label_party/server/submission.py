@@ -213,7 +213,7 @@ class Submissions:
             question = read_question(upload.path, header.rows)
             terms, privacy = self._config.terms[0], self._config.privacy
             if isinstance(question, GroupQuestion):
-                NoisySums.of_label(question, terms, privacy.charge.exact_epsilon)
+                NoisySums.for_label(question, terms, privacy.charge.exact_epsilon)
             else:
                 question.plan(terms, privacy.message_epsilon)
         except LabelveilError as error:

@@ -27,7 +27,7 @@ from typing import Any, Self
 from labelveil.common.errors import BudgetError, LabelveilError
 from labelveil.common.files import PRIVATE
 from labelveil.common.guarantees import Guarantee
-from labelveil.common.sole import Sole
+from labelveil.common.noncopyable import NonCopyable
 from labelveil.common.version import software
 from labelveil.label_party.store import budget as spending
 from labelveil.label_party.store import seal
@@ -61,7 +61,7 @@ class LedgerError(LabelveilError):
     """The ledger cannot be read or written; nothing was spent."""
 
 
-class Ledger(Sole):
+class Ledger(NonCopyable):
     """An open ledger, made if it does not exist. Use it as a context manager, from one thread.
 
     One ``in_memory`` is a copy, of which nothing stays and which has no seal; the file's bytes are
@@ -402,7 +402,7 @@ class Ledger(Sole):
 
     def backup(self, path: Path) -> None:
         """Write a consistent copy, with a secret of its own, while others may be writing."""
-        self._turn.check_process()
+        self._lock.check_process()
         with ledger_errors(path):
             with closing(sqlite3.connect(path)) as copy:
                 self._database.backup(copy)
@@ -445,13 +445,13 @@ class Ledger(Sole):
     def _rows(
         self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()
     ) -> list[sqlite3.Row]:
-        self._turn.check_process()  # a connection that a fork took along damages the file
+        self._lock.check_process()  # a connection that a fork took along damages the file
         with ledger_errors(self.path):
             return self._database.execute(query, values).fetchall()
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._turn, ledger_errors(self.path):
+        with self._lock, ledger_errors(self.path):
             with transaction(self._database, "IMMEDIATE"):
                 if self._seal is not None:
                     self._seal.check(self._database)

@@ -22,7 +22,7 @@ from labelveil.common.guarantees import (
 )
 from labelveil.common.guarantees.gaussian import gaussian_delta, gaussian_zcdp
 from labelveil.common.guarantees.pld import PrivacyLoss
-from labelveil.common.mechanisms.continual.tree import TreeNoise
+from labelveil.common.mechanisms.continual import TreeNoise
 from labelveil.common.mechanisms.interactive import SparseVector, Terms
 from labelveil.common.mechanisms.interactive.targets import boundary, not_prior
 from labelveil.common.mechanisms.pate import GNMax

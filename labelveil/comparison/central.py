@@ -34,7 +34,7 @@ from labelveil.common.extras import install_command
 from labelveil.common.guarantees import Adjacency, ApproximateDP, Guarantee
 from labelveil.common.mechanisms.central.gaussian_regression import LabelProcess
 from labelveil.common.mechanisms.central.label_ridge import LabelRidge
-from labelveil.common.mechanisms.central.scaling import LabelScaling
+from labelveil.common.mechanisms.clipping import LabelScaling
 from labelveil.comparison.names import DP_SGD, FEATURE_AWARE_GAUSSIAN, NEED_DELTA
 from labelveil.feature_party.model.encoding import Encoded, Encoder
 from labelveil.feature_party.schema import Stated

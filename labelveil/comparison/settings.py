@@ -13,7 +13,6 @@ from labelveil.common.config import Words, parse_settings, setting
 from labelveil.common.console import numbers
 from labelveil.common.errors import ConfigError
 from labelveil.common.randomizers import randomizer_names
-from labelveil.common.randomizers.as_published import CONTINUOUS_NOISE
 from labelveil.common.randomizers.base import MAX_EPSILON
 from labelveil.common.release.facts import check_options
 from labelveil.comparison.names import (
@@ -24,6 +23,7 @@ from labelveil.comparison.names import (
     SEPARATE,
     TRUE_LABELS,
 )
+from labelveil.comparison.published_labels import CONTINUOUS_NOISE
 from labelveil.simulation.inputs import LABEL, Inputs
 from labelveil.simulation.settings import DataSettings, Settings
 

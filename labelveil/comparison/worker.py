@@ -24,7 +24,6 @@ from labelveil.common.config import checked
 from labelveil.common.entropy import system_entropy
 from labelveil.common.errors import LabelveilError
 from labelveil.common.mechanisms.group_sums import Lattice, group_sums
-from labelveil.common.randomizers.as_published import integers, randomize_as_published
 from labelveil.common.randomizers.losses import get_loss
 from labelveil.common.randomizers.message.plan import plan_message
 from labelveil.common.randomizers.message.private_labels import PrivateLabels, randomize
@@ -32,6 +31,7 @@ from labelveil.common.randomizers.message.terms import LabelTerms
 from labelveil.comparison.as_published import published_predictions
 from labelveil.comparison.central import central_predictions
 from labelveil.comparison.names import AS_PUBLISHED, CENTRAL, GROUPS, SEPARATE, TRUE_LABELS
+from labelveil.comparison.published_labels import integers, randomize_as_published
 from labelveil.comparison.settings import Job, Method
 from labelveil.feature_party.config.sections import DataSection, TrainingSection
 from labelveil.feature_party.config.usual_shares import usual_shares

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, PrivateAttr, model_validator
 
-from labelveil.common.config import Choice, Section, setting
+from labelveil.common.config import Section, one_of, setting
 from labelveil.common.config.names import bounded_column
 from labelveil.common.console import stderr
 from labelveil.common.errors import ConfigError, DataError
@@ -122,7 +122,7 @@ class DataSettings(Section):
         None, "Column that names the event in both files; default for one file: rows."
     )
     holdout: float = setting(0.2, "Share of events kept for scoring.", gt=0, lt=1)
-    loss: Annotated[str, Choice(LOSS_NAMES)] = setting(
+    loss: Annotated[str, one_of(LOSS_NAMES)] = setting(
         "squared", "By which labels are randomized, and models predict."
     )
     ignore: list[str] = setting(
@@ -177,7 +177,7 @@ class Settings(DataSettings):
         ..., "What the release may reveal about one label.", gt=0, le=MAX_EPSILON
     )
     seed: int = setting(0, "Chooses splits and initial weights, never noise.", ge=0)
-    randomizer: Annotated[str, Choice(randomizer_names())] = setting(
+    randomizer: Annotated[str, one_of(randomizer_names())] = setting(
         "auto", "What labels are randomized with.", metavar="NAME"
     )
     objective: str = setting("auto", "What the model is trained for.")

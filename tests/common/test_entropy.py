@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labelveil.common.entropy import Entropy, seeded_entropy, system_entropy
+from labelveil.common.entropy import Entropy, seeded_entropy, system_entropy, unit_floats
 from labelveil.common.errors import PrivacyError
 from labelveil.common.randomizers import build_randomizer
 from labelveil.common.randomizers.prior import private_prior
@@ -156,6 +156,14 @@ def test_entropy_is_not_copied_and_its_seeded_twin_is() -> None:
     twin = pickle.loads(pickle.dumps(seeded_entropy(3)))
     assert twin.key == seeded_entropy(3).key
     assert not twin.secure
+
+
+def test_floats_of_words_are_evenly_between_0_and_1() -> None:
+    ends = unit_floats(np.array([0, (1 << 64) - 1, 1 << 63], dtype=np.uint64))
+    assert ends.tolist() == [2.0**-54, 1 - 2.0**-53, 0.5]
+    found = unit_floats(Entropy(KEY).words("floats", 0, 10_000))
+    assert np.abs(np.sort(found) - (np.arange(10_000) + 0.5) / 10_000).max() < 0.03
+    assert unit_floats(np.array([5 << 11], dtype=np.uint64)) == 5.5 / 2.0**53
 
 
 def test_a_stream_ends() -> None:

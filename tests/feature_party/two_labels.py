@@ -11,9 +11,9 @@ import polars as pl
 from labelveil.common.entropy import Entropy, seeded_entropy
 from labelveil.common.exact.channel import TOTAL, FiniteChannel
 from labelveil.common.randomizers import NoisyPrior, build_randomizer, private_prior
-from labelveil.common.randomizers.cells import Cells, Codebook, Group
+from labelveil.common.randomizers.cells import Cells, Group
 from labelveil.common.randomizers.grid import Grid
-from labelveil.common.randomizers.message.codebooks import Codebooks
+from labelveil.common.randomizers.message.codebooks import Codebook, Codebooks
 from labelveil.common.release.blocks import decode_codes, encode_codes
 from labelveil.common.release.event_keys import hash_keys
 from labelveil.common.release.table import Release, labels_frame

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from labelveil.common.arrays import Floats
-from labelveil.common.engine.shuffle import KEY_TYPE, Files, Held, Keys
+from labelveil.common.engine.shuffle import KEY_TYPE, Files, InMemoryExchange, Keys
 from labelveil.common.entropy import Entropy
-from labelveil.common.randomizers.message.steps import MessagePlan
+from labelveil.common.randomizers.message.plan import MessagePlan
 from labelveil.common.release.manifest import Manifest
 from labelveil.label_party.config.sections import LabelPartyConfig
 from labelveil.label_party.events.steps import Events, Sources, Table, Work
@@ -25,7 +25,7 @@ from labelveil.label_party.sources.tables import KEY, LABEL
 def made_up(keys: Keys, labels: Floats) -> Events:
     """Events with (n,) keys and (n, m) labels, in memory."""
     types = {KEY: KEY_TYPE, LABEL: f"({labels.shape[1]},)<f8"}
-    held = Held(Files(Path("made up"), 1), 1, types)
+    held = InMemoryExchange(Files(Path("made up"), 1), 1, types)
     piece = Piece(held, 0, 0, keys.size)
     piece.write({KEY: keys, LABEL: labels})
     nothing_read = Sources(Table((), 0, {}), None, None)

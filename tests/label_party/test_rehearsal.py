@@ -52,7 +52,7 @@ def test_noise_of_a_stream_of_its_own(
 ) -> None:
     settings = CanarySettings(rows=1000, randomizer="rr-on-bins")
     world = make_worlds(tmp_path / "canaries", settings).whole
-    with mock.patch("labelveil.common.randomizers.message.steps.PRIOR_STREAM", stream):
+    with mock.patch("labelveil.common.randomizers.message.plan.PRIOR_STREAM", stream):
         messages = messages_of(world, monkeypatch)
     checks = rehearsal_checks(messages, world.in_row_order)
     failed = [check.name for check in checks if check.verdict is not Verdict.PASS]

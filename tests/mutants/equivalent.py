@@ -11,7 +11,7 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         "_MIXED_AT_ONCE = 1 << 20 → _MIXED_AT_ONCE = 1 >> 20",
     ): "the same rows, a few at a time",
     (
-        "common/mechanisms/continual/tree.py",
+        "common/mechanisms/continual.py",
         "_BLOCK = 1 << 12 → _BLOCK = (1)",
     ): "the same numbers of noise, one at a time",
     (
@@ -93,7 +93,7 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ): "the same rows, in several chunks",
     (
         "common/config/options.py",
-        "if model and kind in (model, Given): → if ((kind in (model, Given))):",
+        "if model and kind in (model, UncheckedConfig): → if ((kind in (model, UncheckedConfig))):",
     ): "no parameter is annotated with None, nor takes a given file without a model",
     (
         "common/exact/exponential_choice.py",
@@ -138,8 +138,8 @@ EQUIVALENT: dict[tuple[str, str], str] = {
     ): "other labels between points, of whose rounding about half is random",
     (
         "labelveil/audit/certificate/rebuild.py",
-        "plan = plan.knowing(lambda group: np.asarray(public[group], dtype=np.float64))"
-        " → plan = plan.knowing(lambda group: np.asarray(public[group], ))",
+        "manifest.group(prior.labels): np.asarray(prior.noisy_counts, dtype=np.float64)"
+        " → manifest.group(prior.labels): np.asarray(prior.noisy_counts, )",
     ): "whole numbers, which are doubles once they are divided",
     (
         "labelveil/commands/audit.py",
@@ -492,7 +492,8 @@ EQUIVALENT: dict[tuple[str, str], str] = {
         " → noisy = queries - discrete_laplace(second, queries.size, source)",
     ): "the noise is symmetric",
     (
-        "common/randomizers/as_published.py",
-        "sent = np.clip(sent, low, high) → sent = np.clip(low, sent, high)",
+        "labelveil/comparison/published_labels.py",
+        'return np.clip(sent, low, high) if terms.options.get("clip") else sent'
+        ' → return np.clip(low, sent, high) if terms.options.get("clip") else sent',
     ): "the lesser of the upper bound and the larger of the other two, in either order",
 }

@@ -24,7 +24,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from labelveil.common.arrays import Floats, with_nan
-from labelveil.common.entropy import seeded_entropy
+from labelveil.common.entropy import seeded_entropy, unit_floats
 from labelveil.common.guarantees.limits import positive
 from labelveil.common.mechanisms.central.estimators import (
     BoundedRegressor,
@@ -45,8 +45,8 @@ def start(sizes: tuple[int, ...]) -> Layers:
     layers = []
     for index, (inputs, outputs) in enumerate(list(pairwise(sizes))[:-1]):
         rows = inputs + (index > 0)
-        words = seeded_entropy(0).words(f"layer {index}", 0, rows * outputs) >> np.uint64(11)
-        normal = scipy.special.ndtri((words + 0.5) / 2.0**53).reshape(rows, outputs)
+        words = seeded_entropy(0).words(f"layer {index}", 0, rows * outputs)
+        normal = scipy.special.ndtri(unit_floats(words)).reshape(rows, outputs)
         layers.append(normal * math.sqrt(2 / rows if index else 2))
     return [*layers, np.zeros((sizes[-2] + (len(sizes) > 2), sizes[-1]))]
 

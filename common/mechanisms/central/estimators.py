@@ -22,9 +22,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from labelveil.common.arrays import Floats, with_nan
 from labelveil.common.entropy import Entropy, system_entropy
 from labelveil.common.errors import PrivacyError
-from labelveil.common.mechanisms.central.losses import Huber, HuberHinge, Logistic, Loss, ridge_loss
 from labelveil.common.mechanisms.central.perturbation import Perturbation
-from labelveil.common.mechanisms.central.scaling import LabelScaling, RowScaling
+from labelveil.common.mechanisms.central.risk import Huber, HuberHinge, Logistic, Loss, ridge_loss
+from labelveil.common.mechanisms.clipping import LabelScaling, scaled_rows
 
 
 def fresh_entropy(entropy: Entropy | None) -> Entropy:
@@ -49,13 +49,13 @@ class PrivateEstimator(BaseEstimator, ABC):  # type: ignore[misc]
     _: KW_ONLY
     # public lower and upper bounds of the features, numbers or arrays; None takes them as they are
     bounds: tuple[Any, Any] | None = None
-    norm_bound: float | None = None  # public bound of a row's norm: see RowScaling
+    norm_bound: float | None = None  # public bound of a row's norm: see scaled_rows
     fit_intercept: bool = True  # adds a constant feature, which is regularised like the others
     # None draws fresh noise in every fit; a seeded_entropy repeats it, for tests: not private
     entropy: Entropy | None = None
 
     def _rows(self, features: Floats) -> Floats:
-        return RowScaling(self.bounds, self.norm_bound, self.fit_intercept).apply(features)
+        return scaled_rows(features, self.bounds, self.norm_bound, intercept=self.fit_intercept)
 
     def _new_rows(self, X: ArrayLike) -> Floats:
         check_is_fitted(self)
@@ -164,10 +164,7 @@ class BoundedRegressor(RegressorMixin):  # type: ignore[misc]
 
 
 @dataclass(eq=False, repr=False)
-class _PrivateRegressor(BoundedRegressor, _PrivateLinearModel): ...
-
-
-class PrivateRidge(_PrivateRegressor):
+class PrivateRidge(BoundedRegressor, _PrivateLinearModel):
     """Ridge regression under ε-DP, for labels within public ``label_bounds``."""
 
     @property
@@ -175,7 +172,8 @@ class PrivateRidge(_PrivateRegressor):
         return ridge_loss(self.alpha)
 
 
-class PrivateHuberRegressor(_PrivateRegressor):
+@dataclass(eq=False, repr=False)
+class PrivateHuberRegressor(BoundedRegressor, _PrivateLinearModel):
     """Regression with the Huber loss, its knee at a quarter of the labels' range, ε-DP."""
 
     _loss = Huber(0.5)

@@ -48,7 +48,7 @@ import numpy as np
 import scipy
 
 from labelveil.common.arrays import Floats
-from labelveil.common.entropy import Entropy, seeded_entropy
+from labelveil.common.entropy import Entropy, seeded_entropy, unit_floats
 from labelveil.common.errors import PrivacyError, not_none
 from labelveil.common.guarantees import (
     Adjacency,
@@ -92,8 +92,8 @@ class Rectifiers:
         """Draw them for (n, d) rows; equal rows give equal features."""
         n, d = rows.shape
         public = seeded_entropy(0)
-        uniform = (public.words("directions", 0, d * count) >> np.uint64(11)) + 0.5
-        directions = scipy.special.ndtri(uniform / 2.0**53).reshape(d, count)
+        uniform = unit_floats(public.words("directions", 0, d * count))
+        directions = scipy.special.ndtri(uniform).reshape(d, count)
         projected = rows @ directions
         chosen = (public.words("thresholds", 0, count) % np.uint64(n)).astype(np.int64)
         thresholds = projected[chosen, np.arange(count)]

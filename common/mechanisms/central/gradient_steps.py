@@ -13,9 +13,8 @@ float rounding tells anything (Mironov 2012), and what is learned from them is p
   and Q (Mironov, Talwar, Zhang 2019, Theorem 5).
 - *Laplace noise,* gradients clipped in L1, discrete Laplace noise: a step is pure ε₀-DP on its
   sample.
-- *Random directions* in place of gradients
-  (:mod:`labelveil.common.mechanisms.central.random_direction`): each report is ε₀-DP by itself, ε₀
-  one over ``scale``. Samples are of a fixed size.
+- *Random directions* in place of gradients (:class:`RandomDirections`): each report is ε₀-DP by
+  itself, ε₀ one over ``scale``. Samples are of a fixed size.
 
 Samples are *Poisson* (each record with probability m/n; for adding or removing one record) or of a
 *fixed* size (for replacing one, whose gradient moves the sum by 2C). The latter with m = 1 is the
@@ -28,6 +27,7 @@ al., *Deep Learning with Differential Privacy*, CCS 2016 (Gaussian noise, clippi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -35,12 +35,14 @@ from functools import lru_cache
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
-from labelveil.common.arrays import Floats, Integers
-from labelveil.common.entropy import Entropy, WordSource
+from labelveil.common.arrays import Floats, Integers, Words
+from labelveil.common.entropy import Entropy, WordSource, unit_floats
 from labelveil.common.errors import ConfigError, PrivacyError
 from labelveil.common.exact.noise import discrete_gaussian, discrete_laplace, uniform_below
+from labelveil.common.exact.rational import exp_lower_bound
 from labelveil.common.guarantees import (
     Adjacency,
     ApproximateDP,
@@ -55,8 +57,8 @@ from labelveil.common.guarantees import (
     to_renyi,
 )
 from labelveil.common.guarantees.limits import at_least, positive, within
-from labelveil.common.mechanisms.central.random_direction import RandomDirections
 from labelveil.common.mechanisms.clipping import rounded_within, rounding_length
+from labelveil.common.noncopyable import NonCopyable
 
 Noise = Literal["gaussian", "laplace", "direction"]
 Sampling = Literal["poisson", "fixed"]
@@ -64,6 +66,7 @@ Sampling = Literal["poisson", "fixed"]
 _GRAIN = Fraction(1, 1024)
 _BLOCK = 1 << 18
 """Numbers of noise that are drawn at once."""
+_WORDS = 1 << 64
 
 
 @dataclass(frozen=True)
@@ -190,6 +193,63 @@ class GradientSteps:
     def _order(self) -> int:
         """1 or 2, of the norm in which gradients are clipped."""
         return 1 if self.noise == "laplace" else 2
+
+
+class RandomDirections(NonCopyable):
+    """Gradients as random directions: of each record one bit, ε-DP by itself and unbiased.
+
+    A direction v is uniform on the sphere and says nothing of a record, and ``b = ±1`` says on
+    which side of it the gradient g lies, ‖g‖ <= 1, for certain never:
+
+        P(b = 1 | v, g) = 1/2 + (1/2 − l) sign(v·g) ‖g‖,   l >= 1/(e^ε + 1).
+
+    *Private.* Whatever v and g, either answer has a chance of l to 1 − l, a ratio of e^ε at most:
+    in integers, a word is compared with a threshold of L to 2⁶⁴ − L. What floats make of v·g is a
+    function of this record.
+
+    *Unbiased.* ``E[b v | v] = (1 − 2l) ‖g‖ sign(v·g) v``, and ``E[sign(v·g) v] = c g/‖g‖`` with
+    ``c = E|v₁| = Γ(d/2)/(√π Γ((d + 1)/2))``, so that ``b v/(c (1 − 2l))`` has the mean g. It always
+    has the same length, about √(πd/2) (e^ε + 1)/(e^ε − 1), and points the wrong way now and then.
+    No ε-DP report of a vector has an error of a smaller order.
+
+    ``size`` is the number of a gradient's components.
+
+    Source: Duchi, Jordan, Wainwright, *Minimax Optimal Procedures for Locally Private Estimation*,
+    JASA 2018, Section 4.2.3 (there v is drawn on g's side, which is the same law).
+    """
+
+    def __init__(self, epsilon: Fraction, size: int, entropy: Entropy) -> None:
+        super().__init__()
+        self.least = math.ceil(_WORDS / (exp_lower_bound(epsilon) + 1))
+        """L, of 2⁶⁴: the chance of the less likely answer at most."""
+        half = size / 2
+        side = math.exp(math.lgamma(half) - math.lgamma(half + 0.5)) / math.sqrt(math.pi)
+        self.length = 1 / side / (1 - 2 * self.least / _WORDS)
+        """Of every report."""
+        self._directions, self._answers = entropy.source("directions"), entropy.source("answers")
+
+    def sum(self, gradients: Floats) -> Floats:
+        """(p,) sum of the reports of (m, p) gradients; longer ones than 1 are clipped."""
+        uniform = unit_floats(self._directions.take(gradients.size))
+        normal = scipy.special.ndtri(uniform).reshape(gradients.shape)
+        directions = normal / np.sqrt(np.sum(normal * normal, axis=1))[:, None]
+        thresholds = self.thresholds(gradients, directions)
+        signs = np.where(self._answers.take(len(gradients)) < thresholds, 1.0, -1.0)
+        return np.asarray(self.length * (signs @ directions))
+
+    def thresholds(self, gradients: Floats, directions: Floats) -> Words:
+        """(m,) integers in L … 2⁶⁴ − L: of 2⁶⁴ words, how many say that a gradient is on v's side.
+
+        What is no number, or too long to have a norm, counts as 0.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            norms = np.sqrt(np.sum(gradients * gradients, axis=1))
+            sides = np.sign(np.sum(gradients * directions, axis=1))
+        known, most = np.isfinite(norms) & np.isfinite(sides), (_WORDS >> 1) - self.least
+        steps = np.where(known, np.minimum(norms, 1.0), 0.0) * float(most)
+        offsets = np.minimum(steps.astype(np.uint64), np.uint64(most))
+        half = np.uint64(_WORDS >> 1)
+        return np.where(sides > 0, half + offsets, half - offsets)
 
 
 @lru_cache(maxsize=64)

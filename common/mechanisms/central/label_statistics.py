@@ -125,12 +125,7 @@ def posterior_mean(
         white = scipy.linalg.solve_triangular(factor, noisy, lower=True)
         fixed = float(np.sum(np.log(np.diag(factor))))
         for ratio in ratios:
-            # whitened and on its own axes the covariance stays diagonal for every signal: one
-            # decomposition serves them all
-            inner = scipy.linalg.solve_triangular(factor, kinds[0] + ratio * kinds[1], lower=True)
-            inner = scipy.linalg.solve_triangular(factor, inner.T, lower=True)
-            values, turn = scipy.linalg.eigh(inner)
-            values = np.maximum(values, 0.0)
+            values, turn = _axes(factor, kinds[0] + ratio * kinds[1])
             turned = turn.T @ white
             for signal in _SIGNALS:
                 total = 1 + signal * values
@@ -144,3 +139,15 @@ def posterior_mean(
                 prior[parts[1]] = signal * ratio / usual[1]
                 best = likelihood, prior * (moments.T @ solved)
     return np.asarray(best[1])
+
+
+def _axes(factor: Floats, covariance: Floats) -> tuple[Floats, Floats]:
+    """(r,) variances of the signal, and (r, r) their axes, where the errors are white.
+
+    There ``errors + signal * covariance`` is diagonal for every signal: one decomposition serves
+    all that are tried. ``factor`` is the errors' lower Cholesky factor.
+    """
+    inner = scipy.linalg.solve_triangular(factor, covariance, lower=True)
+    inner = scipy.linalg.solve_triangular(factor, inner.T, lower=True)
+    values, turn = scipy.linalg.eigh(inner)
+    return np.maximum(values, 0.0), turn

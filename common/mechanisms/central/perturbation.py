@@ -80,8 +80,7 @@ from labelveil.common.exact.rounding import above, below, float_below, multiple_
 from labelveil.common.guarantees import Adjacency, ApproximateDP, PureDP, largest_rho
 from labelveil.common.guarantees.gaussian import gaussian_sigma
 from labelveil.common.guarantees.limits import positive, within
-from labelveil.common.mechanisms.central.losses import Loss
-from labelveil.common.mechanisms.central.minimiser import Risk, least_tolerance, minimise
+from labelveil.common.mechanisms.central.risk import Loss, Risk, least_tolerance, minimise
 from labelveil.common.mechanisms.clipping import checked_labels, clip_rows
 
 PERTURBATIONS = ("objective", "output", "function", "input")

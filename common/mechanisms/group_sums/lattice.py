@@ -65,7 +65,7 @@ class Lattice:
         return cls(lower, upper, _STEPS)
 
     @classmethod
-    def of_grid(cls, grid: Grid) -> Self:
+    def from_grid(cls, grid: Grid) -> Self:
         """The coarsest lattice that holds every point of a grid.
 
         ``ConfigError`` if it has more than 8,191 steps.

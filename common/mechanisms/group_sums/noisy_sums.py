@@ -1,4 +1,4 @@
-"""Exact noise on sums of labels by group, its guarantee and its variance.
+"""Exact noise on sums of labels by group, its guarantee and its variance; and the noisy sums.
 
 Replacing one event's label moves the sum of its own group alone, by at most Δ_g =
 :attr:`GroupQuestion.spans` steps. With discrete Laplace noise of scale Δ_g/ε on every sum, of empty
@@ -22,15 +22,18 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from labelveil.common.arrays import Floats, Indices, Integers
-from labelveil.common.entropy import Entropy
-from labelveil.common.errors import ConfigError, PrivacyError
+from labelveil.common.arrays import Floats, Indices, Integers, finite
+from labelveil.common.entropy import Entropy, system_entropy
+from labelveil.common.errors import ConfigError, DataError, PrivacyError
 from labelveil.common.exact.noise import discrete_laplace_each
+from labelveil.common.exact.rational import decimal_value
 from labelveil.common.guarantees import Adjacency, PureDP
 from labelveil.common.guarantees.limits import within
 from labelveil.common.mechanisms.group_sums.lattice import Lattice
 from labelveil.common.mechanisms.group_sums.question import GroupQuestion
+from labelveil.common.randomizers.base import ROUNDING_STREAM, check_epsilon
 from labelveil.common.randomizers.message.terms import LabelTerms
 
 _MOST_TERM = 1 << 48
@@ -74,7 +77,7 @@ class NoisySums:
         return self.question.of_width(numerators), denominator
 
     @classmethod
-    def of_label(cls, question: GroupQuestion, terms: LabelTerms, epsilon: Fraction) -> Self:
+    def for_label(cls, question: GroupQuestion, terms: LabelTerms, epsilon: Fraction) -> Self:
         """Answer about a label as it is configured.
 
         Raises
@@ -83,15 +86,15 @@ class NoisySums:
             If labels are of another range, or the points that were chosen for them are no points of
             the question's lattice.
         """
-        asked = question.lattice
-        if (asked.lower, asked.upper) != (terms.lower, terms.upper):
+        lattice = question.lattice
+        if (lattice.lower, lattice.upper) != (terms.lower, terms.upper):
             raise ConfigError(
-                f"the question is about labels in {asked.lower:g} … {asked.upper:g}, not in"
+                f"the question is about labels in {lattice.lower:g} … {lattice.upper:g}, not in"
                 f" {terms.lower:g} … {terms.upper:g}; name the same bounds"
             )
-        if terms.grid is not None and asked.steps % (own := Lattice.of_grid(terms.grid)).steps:
+        if terms.grid is not None and lattice.steps % (own := Lattice.from_grid(terms.grid)).steps:
             raise ConfigError(
-                f"the question is about labels on {asked.steps:,} steps, and they are on"
+                f"the question is about labels on {lattice.steps:,} steps, and they are on"
                 f" {own.steps:,} of {own.step:g}; ask on these, or on each divided alike"
             )
         return cls(question, epsilon)
@@ -147,3 +150,87 @@ class NoisySums:
     def noise(self, entropy: Entropy) -> Integers:
         """(G,) noise of the answer, in steps; as of :meth:`draw`."""
         return discrete_laplace_each(*self.scale_terms, entropy.source(self.stream))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PrivateSums:
+    """What was asked of groups, what was answered, and all that is public about it."""
+
+    noisy: NoisySums
+    """The question, and its noise."""
+    sums: Integers
+    """(G,) of :meth:`NoisySums.draw`, in steps of the lattice, or steps² of squares."""
+
+    def __repr__(self) -> str:
+        asked = f"{len(self.question):,} events in {self.sums.size:,} groups"
+        return f"<noisy sums of {asked}: {self.guarantee}>"
+
+    @property
+    def question(self) -> GroupQuestion:
+        """What was asked."""
+        return self.noisy.question
+
+    @property
+    def guarantee(self) -> PureDP:
+        """Of all sums together, for each label."""
+        return self.noisy.guarantee
+
+    @property
+    def values(self) -> Floats:
+        """(G,) the sums of ``w clip(y - o, -h, h)`` in units of the label, or of its square."""
+        return np.asarray(self._units * self.sums, dtype=np.float64)
+
+    @property
+    def deviations(self) -> Floats:
+        """(G,) standard deviations of the noise in these values."""
+        return self._units * np.sqrt(self.noisy.variances)
+
+    @property
+    def _units(self) -> Floats:
+        """(G,) a step, or its square, in units of the label."""
+        step = self.question.lattice.step
+        return np.where(self.question.squared, step**2, step)
+
+
+def group_sums(
+    labels: ArrayLike, question: GroupQuestion, *, epsilon: float | Fraction
+) -> PrivateSums:
+    """Answer a question about groups: for a notebook that holds labels and features.
+
+    ::
+
+        question = lv.ask_groups(X, lower=0, upper=1000, epsilon=0.1)
+        model = lv.LabelDPRegressor().fit(X, lv.group_sums(y, question, epsilon=0.1))
+
+    An event that is asked about again, in a sum or by :func:`labelveil.randomize_labels`, has paid
+    both ε.
+
+    Parameters
+    ----------
+    labels
+        (n,) finite numbers, of the question's events in its order; those outside its bounds are
+        clipped, and those between two points of its lattice go to one of them at random. Missing
+        labels have to be filled in with a constant first: left out, they would show.
+    question
+        What to sum, made without these labels.
+    epsilon
+        What all sums together may reveal about one label, 0 < epsilon <= 40: the decimal number
+        that is written, or an exact fraction.
+
+    Raises
+    ------
+    ConfigError, PrivacyError, DataError
+        For labels, a question or an ε that cannot be.
+    """
+    values = finite(labels, "labels")
+    if values.size != len(question):
+        raise DataError(
+            f"the question is about {len(question):,} events, and there are {values.size:,} labels;"
+            " ask about the same events"
+        )
+    check_epsilon(epsilon)
+    exact = epsilon if isinstance(epsilon, Fraction) else decimal_value(epsilon)
+    noisy, entropy = NoisySums(question, exact), system_entropy()
+    # which neighbour a label goes to is drawn for each by itself: no guarantee rests on it
+    places = question.lattice.round(values, entropy.coins(ROUNDING_STREAM, 0, values.size))
+    return PrivateSums(noisy, noisy.draw(places, entropy))

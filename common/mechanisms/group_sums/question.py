@@ -148,7 +148,7 @@ class GroupQuestion:
         ConfigError, DataError
             If one of these lies off the grid's lattice, or is no number.
         """
-        lattice = grid if isinstance(grid, Lattice) else Lattice.of_grid(grid)
+        lattice = grid if isinstance(grid, Lattice) else Lattice.from_grid(grid)
         given = np.asarray(groups)
         if given.ndim != 1 or given.dtype.kind not in "iu" or not given.size:
             raise ConfigError("groups must be a column of whole numbers, one for each event")
@@ -266,10 +266,10 @@ class GroupQuestion:
         sums = np.zeros(self.half_widths.size, dtype=np.int64)
         offsets, widths = (each.astype(np.int64) for each in (self.offsets, self.half_widths))
         for part in self._parts(first, stop):
-            asked = np.flatnonzero(self.groups[part] != NO_GROUP)
-            group = self.groups[part][asked].astype(np.int64)
-            offset = offsets if self.levels is None else offsets[self.levels[part][asked]]
-            place = places[part.start - first : part.stop - first][asked]
+            members = np.flatnonzero(self.groups[part] != NO_GROUP)
+            group = self.groups[part][members].astype(np.int64)
+            offset = offsets if self.levels is None else offsets[self.levels[part][members]]
+            place = places[part.start - first : part.stop - first][members]
             # labels off the lattice first move to its ends, whatever the offset: the sensitivity
             # min(2h, steps) counts on it
             width, place = widths[group], np.clip(place, 0, self.lattice.steps)
@@ -278,7 +278,7 @@ class GroupQuestion:
                 squared = group >= self.half_widths.size - self.squares
                 clipped = np.where(squared, clipped**2, clipped)
             if self.weights is not None:
-                clipped *= self.weights[part][asked]
+                clipped *= self.weights[part][members]
             np.add.at(sums, group, clipped)
         return sums
 

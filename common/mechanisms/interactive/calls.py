@@ -26,7 +26,7 @@ from labelveil.common.errors import PrivacyError
 from labelveil.common.guarantees.limits import at_least
 from labelveil.common.mechanisms.interactive.session import AnySession, DataT, Outcome, ValueT
 from labelveil.common.mechanisms.interactive.targets import Target, not_prior, run_twice
-from labelveil.common.sole import Sole
+from labelveil.common.noncopyable import NonCopyable
 
 Algorithm = Callable[[Any, WordSource], ValueT]
 """A private algorithm: data and random words in, an outcome out."""
@@ -116,7 +116,7 @@ class _ShownIf(Generic[ValueT]):
         return Outcome((value,) if shown else None, (shown,))
 
 
-class HeldOutcome(Sole, Generic[DataT, ValueT]):
+class HeldOutcome(NonCopyable, Generic[DataT, ValueT]):
     """One run of an ε-DP algorithm, published as soon as it is of a kind that was asked for.
 
     The first question is a call of ε with a not-prior target (Cohen and Lyu 2023, Lemma 2.4): all
@@ -156,7 +156,7 @@ class HeldOutcome(Sole, Generic[DataT, ValueT]):
         BudgetError
             If the session has halted, or the calls' δ are used up.
         """
-        with self._turn:
+        with self._lock:
             if self._shown:
                 raise PrivacyError("this outcome has been published; asking again says nothing new")
             first, epsilon = self._outcome is None, self._epsilon
@@ -176,7 +176,7 @@ class HeldOutcome(Sole, Generic[DataT, ValueT]):
         return self._outcome[0]
 
 
-class ChangeStream(Sole, Generic[ValueT]):
+class ChangeStream(NonCopyable, Generic[ValueT]):
     """Follows an answer over many steps and publishes it when it is no longer the last one.
 
     A step is a call of ε with a not-prior target: every answer that counts as the same is the one
@@ -214,7 +214,7 @@ class ChangeStream(Sole, Generic[ValueT]):
             If the session has halted; :attr:`last` stays in force.
         """
         differs = lambda value: not self._same(self._last, value)  # noqa: E731
-        with self._turn:
+        with self._lock:
             changed = self._session.run(_ShownIf(algorithm, not_prior(self._epsilon), differs))
             if changed is None:
                 return False

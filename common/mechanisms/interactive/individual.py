@@ -29,13 +29,13 @@ from labelveil.common.guarantees import Adjacency, ApproximateDP, RenyiDP, Unit
 from labelveil.common.guarantees.limits import at_least
 from labelveil.common.mechanisms.interactive.targets import not_prior
 from labelveil.common.mechanisms.interactive.terms import Terms
-from labelveil.common.sole import Sole
+from labelveil.common.noncopyable import NonCopyable
 
 Question = Integers | tuple[Integers, Integers]
 """(m,) distinct indices of the records that match; or these and (m,) values of f in 1/g, 1 … g."""
 
 
-class IndividualSparseVector(Sole):
+class IndividualSparseVector(NonCopyable):
     """Sums over records, published above a threshold, charged to those that added to them.
 
     Of n ``records``, a number that is not published, each is no longer counted once it matched
@@ -83,7 +83,7 @@ class IndividualSparseVector(Sole):
         there is not, or a value outside 1 … g.
         """
         checked = [self._checked(question) for question in questions]
-        with self._turn:
+        with self._lock:
             noise = discrete_laplace(self._scale, len(checked), self._source)
             answers: list[int | None] = []
             for (matches, values), added in zip(checked, noise.tolist(), strict=True):

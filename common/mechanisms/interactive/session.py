@@ -27,7 +27,7 @@ from labelveil.common.exact.rational import parse_rational, rational
 from labelveil.common.guarantees import ApproximateDP, RenyiDP
 from labelveil.common.mechanisms.interactive.targets import Target
 from labelveil.common.mechanisms.interactive.terms import Terms, whole_numbers
-from labelveil.common.sole import Sole
+from labelveil.common.noncopyable import NonCopyable
 
 DataT = TypeVar("DataT")
 DataIn = TypeVar("DataIn", contravariant=True)
@@ -82,7 +82,7 @@ class Batch(Protocol[DataIn]):
         """Run them all."""
 
 
-class AnySession(Sole, ABC, Generic[DataT]):
+class AnySession(NonCopyable, ABC, Generic[DataT]):
     """What every session does: admit a call, draw, charge its hits, journal, and only then publish.
 
     The data are whatever the calls take, and must not change while the session lives. The journal
@@ -130,7 +130,7 @@ class AnySession(Sole, ABC, Generic[DataT]):
             If the call guarantees less than the terms ask for, or names another number of target
             families.
         """
-        with self._turn:
+        with self._lock:
             target = call.target
             self._admit(target)
 
@@ -157,7 +157,7 @@ class AnySession(Sole, ABC, Generic[DataT]):
         BudgetError, PrivacyError
             As of :meth:`run`, and if the session has several target families or calls have a δ.
         """
-        with self._turn:
+        with self._lock:
             target = batch.target
             room = self._admit(target)
             if self.families > 1 or target.delta:
@@ -194,7 +194,7 @@ class AnySession(Sole, ABC, Generic[DataT]):
             If the session has several target families, or more outcomes are returned than there are
             hits left.
         """
-        with self._turn:
+        with self._lock:
             room = self._admit(target)
             if self.families > 1:
                 raise PrivacyError("one-shot selection needs a session of one target family")

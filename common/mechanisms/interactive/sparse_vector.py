@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import reduce
 from typing import Self
 
 import numpy as np
@@ -30,6 +29,7 @@ from labelveil.common.guarantees import (
     PureDP,
     Unit,
     calibrate,
+    compose,
     optimal_composition,
     to_approximate,
 )
@@ -122,7 +122,7 @@ class SparseVector:
     @property
     def guarantee(self) -> PureDP:
         """Pure ε of everything: the sum over all runs and values."""
-        return reduce(PureDP.compose, self._parts)
+        return compose(self._parts)
 
     def approximate(self, delta: float | Fraction) -> ApproximateDP:
         """The least ε at δ, by optimal composition of runs and values."""

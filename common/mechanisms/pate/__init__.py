@@ -1,7 +1,5 @@
 """PATE: teachers on disjoint private shards vote, a student learns from their private answers."""
 
-from labelveil.common.mechanisms.pate.boundary_vote import BoundaryVote, PriorVote
-from labelveil.common.mechanisms.pate.gnmax import NO_ANSWER, ClassAnswers, ConfidentGNMax, GNMax
 from labelveil.common.mechanisms.pate.multi_label import (
     BinaryVote,
     ClippedVote,
@@ -11,8 +9,17 @@ from labelveil.common.mechanisms.pate.multi_label import (
     StableMajority,
     StableVote,
 )
+from labelveil.common.mechanisms.pate.single_label import (
+    NO_ANSWER,
+    BoundaryVote,
+    ClassAnswers,
+    ConfidentGNMax,
+    GNMax,
+    PriorVote,
+)
 from labelveil.common.mechanisms.pate.teachers import (
     StudentReport,
+    TorchModel,
     class_votes,
     incurred_epsilon,
     label_votes,
@@ -20,7 +27,6 @@ from labelveil.common.mechanisms.pate.teachers import (
     train_student,
     train_teachers,
 )
-from labelveil.common.mechanisms.pate.torch_model import TorchModel
 
 __all__ = [
     "NO_ANSWER",

@@ -38,7 +38,7 @@ from labelveil.common.exact.rounding import multiple_above
 from labelveil.common.guarantees import Adjacency, Guarantee, Unit, ZeroConcentratedDP
 from labelveil.common.guarantees.base import GuaranteeT
 from labelveil.common.mechanisms.pate.data_dependent import data_dependent_curve
-from labelveil.common.mechanisms.pate.gnmax import threshold_error
+from labelveil.common.mechanisms.pate.single_label import threshold_error
 from labelveil.common.mechanisms.selection import GaussianTest, Law, Ranking, StableTopK
 from labelveil.common.mechanisms.selection.stable_top_k import variance_for
 

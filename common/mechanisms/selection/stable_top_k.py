@@ -7,7 +7,6 @@ the guarantee is computed from the noise that is really drawn: ρ = ε_c²/8 for
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -19,7 +18,7 @@ from labelveil.common.arrays import Integers
 from labelveil.common.entropy import Entropy
 from labelveil.common.errors import PrivacyError
 from labelveil.common.exact.exponential_choice import exponential_peeling
-from labelveil.common.exact.rounding import multiple_above
+from labelveil.common.exact.rounding import multiple_above, root_below
 from labelveil.common.guarantees import BoundedRange, RenyiDP, ZeroConcentratedDP, to_renyi, to_zcdp
 from labelveil.common.guarantees.limits import at_least, positive, within
 from labelveil.common.mechanisms.selection.base import Ranking, Selection, ranked
@@ -42,7 +41,7 @@ STABLE_SHARE = Fraction(1, 10)
 
 def choice_epsilon(rho: Fraction, divisor: int = 8) -> Fraction:
     """Return the largest convenient ε with ε²/8 <= ρ (2: that of plain ε-DP)."""
-    epsilon = Fraction(math.isqrt(int(divisor * rho * _GRAIN**2)), _GRAIN)
+    epsilon = root_below(divisor * rho, _GRAIN)
     if epsilon <= 0:
         raise PrivacyError(f"rho={float(rho)} is too small to choose with; give at least 1e-8")
     return epsilon

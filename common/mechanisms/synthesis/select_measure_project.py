@@ -35,11 +35,11 @@ from labelveil.common.entropy import Entropy, WordSource
 from labelveil.common.errors import ConfigError, PrivacyError
 from labelveil.common.exact.exponential_choice import exponential_choice
 from labelveil.common.exact.noise import discrete_gaussian, discrete_laplace
-from labelveil.common.exact.rounding import multiple_above
+from labelveil.common.exact.rounding import multiple_above, root_below
 from labelveil.common.guarantees import Adjacency, Guarantee, PureDP, Unit, ZeroConcentratedDP
 from labelveil.common.mechanisms.synthesis.domain import check_histogram
 from labelveil.common.mechanisms.synthesis.workload import Marginals
-from labelveil.common.sole import Sole
+from labelveil.common.noncopyable import NonCopyable
 
 _GRAIN = 1 << 24
 _SELECTION = Fraction(1, 10)
@@ -134,8 +134,7 @@ class ConcentratedBudget(Budget):
 
     def rate(self, amount: Fraction) -> Fraction:
         """``ε/(2Δ)`` with ε²/8 <= ρ (the mechanism has ε-bounded range), Δ = 2."""
-        epsilon = Fraction(math.isqrt(int(8 * amount * _GRAIN**2)), _GRAIN)
-        return epsilon / 4
+        return root_below(8 * amount, _GRAIN) / 4
 
     def noise(self, amount: Fraction, size: int, source: WordSource) -> Integers:
         return discrete_gaussian(self.variance(amount), size, source)
@@ -225,7 +224,7 @@ class SelectMeasureProject:
         return Model(run.weights, tuple(run.measured), self.guarantee)
 
 
-class _Run(Sole):
+class _Run(NonCopyable):
     """One fit: what was measured, the model, and what is left to spend."""
 
     def __init__(
@@ -297,11 +296,12 @@ def project(
     step = 1.0
     for _ in range(iterations):
         for _ in range(_MOST_BACKTRACKS):
+            # mirror descent: multiplicative steps, under which no cell leaves the simplex
             exponent = -step * gradient
             q = p * np.exp(exponent - exponent.max())
             q = np.maximum(q / q.sum(), 1e-300)
             new, new_gradient = _loss(q, merged, workload, records)
-            if new <= loss + 0.5 * float(np.sum(gradient * (q - p))):
+            if new <= loss + 0.5 * float(np.sum(gradient * (q - p))):  # Armijo: it falls enough
                 break
             step *= _SHRINK
         else:

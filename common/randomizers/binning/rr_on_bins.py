@@ -22,7 +22,8 @@ from numpy.typing import ArrayLike
 
 from labelveil.common.arrays import Floats, Indices, Integers
 from labelveil.common.errors import ConfigError
-from labelveil.common.exact.channel import FiniteChannel, exp_lower_bound, randomized_response_rows
+from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
+from labelveil.common.exact.rational import exp_lower_bound
 from labelveil.common.randomizers.base import Problem, Randomizer, checked_problem, register
 from labelveil.common.randomizers.binning.interval_costs import IntervalCosts, interval_costs
 from labelveil.common.randomizers.knots import MOST_KNOTS, over_knots

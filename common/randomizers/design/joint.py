@@ -17,7 +17,8 @@ from functools import reduce
 import numpy as np
 
 from labelveil.common.arrays import Floats
-from labelveil.common.exact.channel import FiniteChannel, exp_lower_bound
+from labelveil.common.exact.channel import FiniteChannel
+from labelveil.common.exact.rational import exp_lower_bound
 from labelveil.common.randomizers.base import Randomizer, check_epsilon, check_prior, register_joint
 from labelveil.common.randomizers.cells import Cells
 from labelveil.common.randomizers.design.conditionals import (

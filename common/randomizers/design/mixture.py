@@ -96,6 +96,7 @@ def best_mixture(
             break
         partitions.append(partition)
         pieces.append(piece)
+        # the new one starts as an equal of the others, and weighing goes on from there
         share = 1.0 / len(partitions)
         weights = program.weigh(np.append((1.0 - share) * weights, share), pieces)
         kept = weights > _DROP
@@ -191,6 +192,8 @@ class _Program:
             if now <= slope * (1 + 1e-9):
                 break
             slope, best = now, partition
+            # of a²/b at the present bins: 2 (a/b) for what a cell adds to a, −(a/b)² for b; every
+            # cell moves to the bin where that is most
             tangent = 2.0 * (moves.T @ ratio) - boost * (members.T @ np.square(ratio))
             partition = _numbered(tangent.argmax(axis=1))
         return best, slope

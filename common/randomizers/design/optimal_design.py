@@ -40,7 +40,8 @@ import scipy
 
 from labelveil.common.arrays import Floats
 from labelveil.common.errors import ConfigError, PrivacyError
-from labelveil.common.exact.channel import MAX_OUTPUTS, TOTAL, FiniteChannel, exp_lower_bound
+from labelveil.common.exact.channel import MAX_OUTPUTS, TOTAL, FiniteChannel
+from labelveil.common.exact.rational import exp_lower_bound
 from labelveil.common.randomizers.base import Problem, Randomizer, register
 from labelveil.common.randomizers.design.conditionals import (
     EXPLAINED,
@@ -121,6 +122,8 @@ def optimal_design(
     gap = np.inf
     for _ in range(_STEPS):
         value, slope = objective(masses)
+        # Frank and Wolfe: towards the channel that the tangent likes best, whose promise bounds
+        # what any other could gain
         target = vertex(slope, free)
         gap = float(slope @ (masses - target)) / value
         if gap <= _GAP or value * (1.0 - gap) > most:

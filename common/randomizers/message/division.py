@@ -12,103 +12,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
 
 import numpy as np
 
 from labelveil.common.arrays import Floats
-from labelveil.common.errors import ConfigError
 from labelveil.common.exact.channel import MAX_OUTPUTS
 from labelveil.common.exact.rational import rational
+from labelveil.common.exact.rounding import float_below
 from labelveil.common.randomizers.base import Randomizer, build_randomizer
-from labelveil.common.randomizers.budget import round_down, split_budget
 from labelveil.common.randomizers.cells import Cells, Group, row_products
 from labelveil.common.randomizers.design.conditionals import effective_rows, plausible_conditionals
 from labelveil.common.randomizers.design.joint import Targets, build_joint_design
 from labelveil.common.randomizers.design.mixture import best_mixture
-from labelveil.common.randomizers.design.optimal_design import POINTS, fitting, most_knots
-from labelveil.common.randomizers.exact_rows import MAX_WEIGHTS, size_of
+from labelveil.common.randomizers.design.optimal_design import fitting, most_knots
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.knots import thinned
 from labelveil.common.randomizers.losses import Loss, get_loss
-from labelveil.common.randomizers.message.steps import (
-    Channels,
-    Laws,
-    MessagePlan,
-    Share,
-    plan_alone,
-)
 from labelveil.common.randomizers.message.terms import Division, LabelTerms
 
+Channels = tuple[tuple[Group, Randomizer], ...]
+"""Randomizers, by the labels that each sends."""
+
 MOST_CELLS = 400
-_FEWEST_POINTS = 8
+FEWEST_POINTS = 8
 _FEWEST_CELLS = 144
 _PARTS = 12
 _KNOTS = 12
-
-
-@dataclass(frozen=True)
-class JointPlan(MessagePlan):
-    """One histogram over the cells of all labels, which decides by what channels they are sent."""
-
-    division: Division = "auto"
-    """``joint`` leaves no choice."""
-
-    @property
-    def designed(self) -> list[int | None]:
-        """If each label has a channel of its own, which the histogram decides."""
-        return _designed(self.channels[0].group.cells.grids)
-
-    def channels_of(self, pooled: Laws, strata: Sequence[Laws]) -> list[Channels]:
-        """Divide as the law of all events says, and so in every stratum."""
-        ((group, epsilon),) = self.budgets
-        cells, facts = group.cells, (epsilon, self.rows)
-        chosen = divide(self.terms, cells, pooled[group], *facts, self.division)
-        if strata[0] is pooled:
-            return [chosen]
-        each = joint_channel if len(chosen) == 1 else own_channels
-        parts = [each(self.terms, cells, laws[group], *facts) for laws in strata]
-        built = [[one.channel for _, one in channels] for channels in parts]
-        codes = [math.prod(channel.outputs.size for channel in part) for part in built]
-        size = sum(size_of(len(one.stated), one.outputs.size) for part in built for one in part)
-        if max(codes) > self.most_outputs or size > MAX_WEIGHTS:
-            # no two bytes, or no manifest, have room for this many: one a label, of fewer knots
-            count = self.stratum_count
-            parts = [own_channels(self.terms, cells, x[group], *facts, count) for x in strata]
-        return parts
-
-
-def plan_several(
-    terms: Sequence[LabelTerms],
-    rows: int,
-    epsilon: float,
-    division: Division,
-    *,
-    records: int = 1,
-    prior_share: float | Fraction | None = None,
-) -> MessagePlan:
-    """Plan a message of two labels or more, as ``plan_message`` does."""
-    grids = cell_grids(terms, rows, epsilon)
-    if division == "joint" and grids is None:
-        sizes = [len(label.grid or label.coarse_grid(_FEWEST_POINTS)) for label in terms]
-        raise ConfigError(
-            f"no channel for {len(terms)} labels at once: {' × '.join(map(str, sizes))} ="
-            f" {math.prod(sizes):,} cells must be at most {MOST_CELLS} cells; set division ="
-            " 'split', or coarser grids"
-        )
-    if grids is None or division == "split":
-        coarse = [one.grid or one.coarse_grid(POINTS) for one in terms]
-        even = [np.full(len(grid), 1 / len(grid)) for grid in coarse]  # from public facts alone
-        shares = allocate(terms, coarse, even, epsilon, rows)
-        own = [round_down(rational(epsilon) * share) for share in shares]
-        return plan_alone(terms, rows, own, records=records, prior_share=prior_share)
-    everything = Group(tuple(range(len(terms))), Cells(grids))
-    size = len(everything.cells)
-    budget = split_budget(epsilon, size, rows, records=records, largest_share=prior_share)
-    histograms, channels = (Share(everything, part) for part in (budget.prior, budget.labels))
-    return JointPlan(tuple(terms), rows, (histograms,), (channels,), records, division=division)
 
 
 def divide(
@@ -128,7 +59,7 @@ def divide(
     joint = joint_channel(terms, cells, prior, epsilon, rows)
     if division == "joint":
         return joint
-    own = own_channels(terms, cells, prior, epsilon, rows)
+    own = split_channels(terms, cells, prior, epsilon, rows)
     targets = Targets.for_cells(cells, prior, losses, weights, rows)
     return min(joint, own, key=lambda one: targets.lost(at_knots(targets, cells, one)))
 
@@ -142,7 +73,7 @@ def joint_channel(
     return ((everything, build_joint_design(cells, prior, epsilon, losses, weights, rows)),)
 
 
-def own_channels(
+def split_channels(
     terms: Sequence[LabelTerms],
     cells: Cells,
     prior: Floats,
@@ -163,7 +94,7 @@ def own_channels(
                 "auto",
                 labels=grid.points,
                 prior=marginals[j],
-                epsilon=round_down(rational(epsilon) * shares[j]),
+                epsilon=float_below(rational(epsilon) * shares[j]),
                 loss=terms[j].loss,
                 rows=rows,
                 **({"points": points} if len(grid) > 2 else {}),
@@ -172,12 +103,12 @@ def own_channels(
         ]
 
     # never refused: at most five grids of three points or more make at most 400 cells
-    knots = most_knots(_designed(cells.grids), MAX_OUTPUTS // parts)
+    knots = most_knots(designed_outputs(cells.grids), MAX_OUTPUTS // parts)
     groups = [Group((j,), Cells((grid,))) for j, grid in enumerate(cells.grids)]
     return tuple(zip(groups, fitting(build, knots, parts), strict=True))
 
 
-def _designed(grids: Sequence[Grid]) -> list[int | None]:
+def designed_outputs(grids: Sequence[Grid]) -> list[int | None]:
     """Outputs of each label's own channel; None where a design decides."""
     return [2 if len(grid) == 2 else None for grid in grids]
 
@@ -213,7 +144,7 @@ def cell_grids(terms: Sequence[LabelTerms], rows: int, epsilon: float) -> tuple[
                 break
             grids[j] = terms[j].coarse_grid(most)
             left /= len(grids[j])
-            if len(grids[j]) < min(_FEWEST_POINTS, len(terms[j].coarse_grid(MOST_CELLS))):
+            if len(grids[j]) < min(FEWEST_POINTS, len(terms[j].coarse_grid(MOST_CELLS))):
                 break
         else:
             if left >= 1:

@@ -39,7 +39,7 @@ class KnownLabels:
             raise DataError("the weights are all zero; at least one must be positive")
 
     @classmethod
-    def of_weights(cls, weights: Mapping[float, float]) -> KnownLabels:
+    def from_weights(cls, weights: Mapping[float, float]) -> KnownLabels:
         """Of one label: its values, each with its weight."""
         pairs = dict(weights.items())  # a pandas series has items, too
         try:

@@ -3,15 +3,14 @@
 Channels by stratum of events (:mod:`labelveil.common.randomizers.message.strata`), each over a
 group of labels, and what is known of the labels beside their codes: histograms, each over a group
 of labels, tables of strata, or what a question expects of them.
-:mod:`labelveil.common.randomizers.message.steps` says how it is built, and
-:mod:`labelveil.common.release.message` how a manifest states it.
+:mod:`labelveil.common.randomizers.message.plan` says how it is built, and
+:mod:`labelveil.common.release.stated_message` how a manifest states it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from itertools import chain
 from typing import Any
 
@@ -19,9 +18,9 @@ import numpy as np
 
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.exact.channel import FiniteChannel
-from labelveil.common.guarantees import PureDP, Unit
-from labelveil.common.randomizers.cells import Codebook, Group
-from labelveil.common.randomizers.message.codebooks import Codebooks
+from labelveil.common.guarantees import PureDP, Unit, compose
+from labelveil.common.randomizers.cells import Group
+from labelveil.common.randomizers.message.codebooks import Codebook, Codebooks
 from labelveil.common.randomizers.message.strata import Strata, StratumTable
 from labelveil.common.randomizers.message.terms import LabelTerms
 from labelveil.common.randomizers.prior import NoisyPrior, decoded_prior, expected_prior
@@ -108,7 +107,7 @@ class Message:
         """
         unit = Unit.RECORD if self.records == 1 else Unit.USER
         parts = [
-            reduce(PureDP.compose, (PureDP.of_channel(channel, unit) for channel in book.channels))
+            compose(PureDP.of_channel(channel, unit) for channel in book.channels)
             for book in self.codebooks.books
         ]
         return max(parts, key=lambda part: part.exact_epsilon).scale(self.records)
@@ -119,7 +118,7 @@ class Message:
         tables = (table.histogram for table in self.released.tables.values())
         histograms = (*self.released.priors.values(), *tables)
         paid = [each.guarantee for each in histograms if each.noisy]
-        return reduce(PureDP.compose, [*paid, self.labels_guarantee])
+        return compose([*paid, self.labels_guarantee])
 
     @property
     def histograms(self) -> list[tuple[Group, NoisyPrior]]:
@@ -152,7 +151,7 @@ class Message:
         if not self.decodes:
             return self
         priors, groups = dict(self.released.priors), self.codebooks.groups
-        counted = self.codebooks.of_channels(counts)
+        counted = self.codebooks.counts_by_channel(counts)
         for column in self.decodes:
             channel = self.codebooks.books[0].channels[column]
             codes = np.sum(counted[column :: len(groups)], axis=0)

@@ -17,9 +17,8 @@ from labelveil.common.guarantees import PureDP
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message.known_labels import KnownLabels
 from labelveil.common.randomizers.message.message import Message, Released
-from labelveil.common.randomizers.message.plan import plan_message
+from labelveil.common.randomizers.message.plan import MessagePlan, plan_message
 from labelveil.common.randomizers.message.questions import Question
-from labelveil.common.randomizers.message.steps import MessagePlan
 from labelveil.common.randomizers.message.strata import count_cells
 from labelveil.common.randomizers.message.terms import Division, LabelTerms
 
@@ -99,7 +98,7 @@ class PrivateLabels:
                 f"events in {len(others) + 1} strata have a channel each; see"
                 " .events.message.codebooks.books"
             )
-        return book.for_label(self.name).channel
+        return book.channels[book.column_of(self.name)]
 
     @property
     def prior(self) -> Floats:
@@ -109,7 +108,7 @@ class PrivateLabels:
     @property
     def randomizer(self) -> str:
         """What sent it, maybe with others."""
-        column = self.events.message.codebooks.books[0].for_label(self.name).column
+        column = self.events.message.codebooks.books[0].column_of(self.name)
         return self.events.message.randomizers[column][0]
 
     @property
@@ -213,7 +212,7 @@ def randomize_labels(
     if correct_prior and prior is None:
         raise ConfigError("correct_prior=True has no prior to correct; give prior, or leave it out")
     if question is None:
-        known = None if prior is None else KnownLabels.of_weights(prior)
+        known = None if prior is None else KnownLabels.from_weights(prior)
         return _randomized(column, [terms], epsilon, "auto", strata, known, correct_prior)["label"]
     if strata is not None:
         raise ConfigError("a question says what strata the events are in; leave strata out")
@@ -312,5 +311,6 @@ def _randomized(
         plan = plan.by_stratum(values.tolist(), np.bincount(value_of, minlength=values.size + 1))
         of_event = None if plan.strata is None else plan.strata.of_value[value_of]
     if prior is not None:
-        plan = plan.knowing(prior.over, corrected=corrected)
+        priors = {group: prior.over(group) for group in plan.groups}
+        plan = plan.knowing(priors, corrected=corrected)
     return randomize(labels, plan, None, of_event)

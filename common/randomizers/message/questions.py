@@ -26,8 +26,7 @@ from labelveil.common.errors import ConfigError
 from labelveil.common.randomizers.cells import Group
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message.message import Released
-from labelveil.common.randomizers.message.plan import plan_message
-from labelveil.common.randomizers.message.steps import MessagePlan
+from labelveil.common.randomizers.message.plan import MessagePlan, plan_message
 from labelveil.common.randomizers.message.strata import MOST_STRATA, MOST_WEIGHT, Strata
 from labelveil.common.randomizers.message.terms import LabelTerms
 
@@ -84,10 +83,10 @@ class Question:
             If it is about another range of labels, or labels are two or a few values, for which no
             other channel is better, whatever is expected of them.
         """
-        asked, grid = self.grid, terms.grid or self.grid
-        if (asked.lower, asked.upper) != (terms.lower, terms.upper):
+        own, grid = self.grid, terms.grid or self.grid
+        if (own.lower, own.upper) != (terms.lower, terms.upper):
             raise ConfigError(
-                f"the question is about labels in {asked.lower:g} … {asked.upper:g}, not in"
+                f"the question is about labels in {own.lower:g} … {own.upper:g}, not in"
                 f" {terms.lower:g} … {terms.upper:g}; name the same bounds in all rounds"
             )
         if not terms.needs_prior(grid):
@@ -127,5 +126,5 @@ class Question:
 def plan_question(terms: LabelTerms, grid: Grid, strata: Strata, epsilon: float) -> MessagePlan:
     """Plan a message of one label whose strata have channels that fit what is expected."""
     explained = EXPLAINED if terms.randomizer == "auto" else None
-    asked = replace(terms, grid=grid, explained=explained)
-    return plan_message([asked], sum(strata.rows), epsilon).for_question(strata)
+    terms = replace(terms, grid=grid, explained=explained)
+    return plan_message([terms], sum(strata.rows), epsilon).for_question(strata)

@@ -182,7 +182,7 @@ class RecordedEntropy(Entropy):
 
     def words(self, stream: str, start: int, count: int) -> Words:
         words = super().words(stream, start, count)
-        with self._turn:
+        with self._lock:
             self.tape = np.append(self.tape, words)
         if stream != ROUNDING_STREAM:  # those coins may be read again
             self.drawn.add(stream)

@@ -20,7 +20,7 @@ from labelveil.audit.power import FOUND, least, rarest_seen
 from labelveil.audit.verdict import GATE, Check, Power, Verdict, verdict_of
 from labelveil.common.arrays import Floats, Integers
 from labelveil.common.exact.rational import parse_rational
-from labelveil.common.randomizers.cells import Codebook
+from labelveil.common.randomizers.message.codebooks import Codebook
 from labelveil.common.release.manifest import Manifest
 
 

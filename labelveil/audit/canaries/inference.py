@@ -62,7 +62,8 @@ from labelveil.audit.verdict import (
 from labelveil.common.arrays import Floats
 from labelveil.common.csv_files import read_table
 from labelveil.common.errors import DataError, ReleaseError, not_none
-from labelveil.common.randomizers.cells import Codebook, Group, row_products
+from labelveil.common.randomizers.cells import Group, row_products
+from labelveil.common.randomizers.message.codebooks import Codebook
 from labelveil.common.release.event_keys import hash_keys, read_secret
 from labelveil.common.release.folder import MANIFEST_FILE
 from labelveil.common.release.manifest import Manifest, manifest_digest
@@ -199,7 +200,7 @@ def additive_check(message: EventMessage) -> Check:
     codebook, epsilon = message.codebook, message.epsilon
     released, uniform = message.released.additive, message.uniform.additive
     pair = worst_pair(codebook)
-    low, high = codebook.of_labels(pair)
+    low, high = codebook.likelihood_of(pair)
     apart = float(np.abs(high - low).sum()) / 4
     cap, two = math.tanh(epsilon / 4), math.tanh(epsilon / 2) / 2  # the module says of what
     values = codebook.cells.values(pair)

@@ -33,7 +33,7 @@ from labelveil.audit.verdict import GATE, SHOWN, Check, Power, Probes, Verdict, 
 from labelveil.common.arrays import Booleans, Floats, Indices, Integers
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import not_none
-from labelveil.common.randomizers.cells import Codebook
+from labelveil.common.randomizers.message.codebooks import Codebook
 
 POWER = 0.9
 """Share of the ceiling's bound that the positive control must reach for the attack to count."""
@@ -228,7 +228,7 @@ def choose_canaries(run: Run, codebook: Codebook) -> SecretBits | None:
     known = np.flatnonzero(~np.isnan(run.labels).any(axis=1) & run.trained)
     if not known.size:
         return None
-    laws = codebook.of_labels(worst_pair(codebook))
+    laws = codebook.likelihood_of(worst_pair(codebook))
     canaries = find_canaries(codebook, run.labels[known], run.codes[known], laws)
     return replace(canaries, rows=known[canaries.rows])
 

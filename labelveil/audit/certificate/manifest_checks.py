@@ -184,7 +184,7 @@ def decoded_check(evidence: Evidence, stated: PriorSection) -> Check:
         if codes.size and int(codes.max()) < books.outputs:
             column = sent.index(stated.labels)
             channel = manifest.channels[column]
-            counted = books.of_channels(np.bincount(codes, minlength=books.outputs))
+            counted = books.counts_by_channel(np.bincount(codes, minlength=books.outputs))
             counts = np.sum(counted[column :: len(sent)], axis=0)
             decoded = decoded_prior(channel, counts).noisy_counts.tolist()
             wrong = decoded != stated.noisy_counts

@@ -22,12 +22,12 @@ from labelveil.audit.verdict import Check, Probes, Verdict
 from labelveil.common.errors import LabelveilError, not_none
 from labelveil.common.exact.channel import FiniteChannel
 from labelveil.common.exact.rational import decimal_value, parse_rational
+from labelveil.common.exact.rounding import float_below
 from labelveil.common.randomizers import Randomizer, build_randomizer, split_budget
-from labelveil.common.randomizers.budget import PRIOR_SHARE, round_down
+from labelveil.common.randomizers.budget import PRIOR_SHARE
 from labelveil.common.randomizers.message.message import Released
-from labelveil.common.randomizers.message.plan import plan_message
+from labelveil.common.randomizers.message.plan import MessagePlan, plan_message
 from labelveil.common.randomizers.message.questions import plan_question
-from labelveil.common.randomizers.message.steps import MessagePlan
 from labelveil.common.release.facts import MOST_DIGITS
 from labelveil.common.release.manifest import Manifest
 from labelveil.common.version import software
@@ -48,7 +48,7 @@ def rebuild(manifest: Manifest, name: str) -> Randomizer:
         name,
         labels=np.asarray(manifest.label.grid),
         prior=manifest.message.histograms[0][1].probabilities,
-        epsilon=round_down(share),
+        epsilon=float_below(share),
         loss=manifest.label.loss,
         rows=manifest.population.rows,
         **manifest.randomizer.options,
@@ -87,9 +87,13 @@ def plan_of(manifest: Manifest, share: float | None) -> MessagePlan:
     )
     if (strata := manifest.message.strata) is not None:
         plan = plan.in_strata(strata)
-    public = {manifest.group(p.labels): p.noisy_counts for p in manifest.priors if p.public}
+    public = {
+        manifest.group(prior.labels): np.asarray(prior.noisy_counts, dtype=np.float64)
+        for prior in manifest.priors
+        if prior.public
+    }
     if public and {*public} == {*plan.groups}:
-        plan = plan.knowing(lambda group: np.asarray(public[group], dtype=np.float64))
+        plan = plan.knowing(public)
     paid = [
         (manifest.group(prior.labels), prior.spent.exact_epsilon)
         for prior in noisy_histograms(manifest)
@@ -239,7 +243,7 @@ def rebuilt_check(evidence: Evidence) -> Check:
 
 def _requested(manifest: Manifest) -> float:
     """ε as it was written, rounded down."""
-    return round_down(decimal_value(manifest.privacy.requested_epsilon))
+    return float_below(decimal_value(manifest.privacy.requested_epsilon))
 
 
 def _distance(channel: FiniteChannel, other: FiniteChannel) -> float:

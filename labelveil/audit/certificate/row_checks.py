@@ -47,7 +47,7 @@ def outputs_check(evidence: Evidence) -> Check:
 )
 def strata_check(evidence: Evidence) -> Check:
     manifest = evidence.manifest
-    counts = manifest.codebooks.rows_of(evidence.codes)
+    counts = manifest.codebooks.rows_by_stratum(evidence.codes)
     stated = [stratum.rows for stratum in manifest.strata]
     wrong = sum(count != rows for count, rows in zip(counts, stated, strict=True))
     return Check(

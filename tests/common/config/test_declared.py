@@ -13,9 +13,9 @@ from pydantic import Field, model_validator
 from typer.main import get_group
 from typer.testing import CliRunner
 
-from labelveil.common.config import Choice, Section, Words, load_config, setting
+from labelveil.common.config import Section, Words, load_config, one_of, setting
 from labelveil.common.config.declare import declared
-from labelveil.common.config.options import Given, with_options
+from labelveil.common.config.options import UncheckedConfig, with_options
 from labelveil.common.config.template import commented_toml, write_config
 from labelveil.common.errors import ConfigError
 from tests.imports import ROOT
@@ -37,7 +37,7 @@ class Place(Section):
 
     folder: Path = setting(Path("out"), "Where all goes.", flag="--folder -o")
     names: list[Name] = setting(list, "Who comes.", example=["ann"])
-    colour: Annotated[str, Choice(("red", "blue"))] = setting("red", "Of the door.")
+    colour: Annotated[str, one_of(("red", "blue"))] = setting("red", "Of the door.")
     wait: float = setting(2.0, "Time between looks.", unit="seconds", gt=0)
     listen: str | None = setting(None, "Where to listen.", example="host:1", write=True)
     quick: bool = setting(False, "Whether to hurry.")
@@ -144,7 +144,7 @@ def program(seen: list[Any], optional: bool = False) -> typer.Typer:
         seen.extend([config, own, loud])
 
     @with_options(File, "budget.epsilon", file=Path("file.toml"))
-    def init(given: Given) -> None:
+    def init(given: UncheckedConfig) -> None:
         """Write it."""
         seen.append(given)
 

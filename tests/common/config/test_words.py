@@ -12,13 +12,13 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
-from labelveil.common.config import Choice, Section, Sections, Words, setting
+from labelveil.common.config import Section, Sections, Words, one_of, setting
 from labelveil.common.config.answers import Json, json_text, print_json
 from labelveil.common.config.declare import declared, doc, sections
-from labelveil.common.config.examination import Finding, NotThere, answer, examine, verified
+from labelveil.common.config.examination import Finding, NotYetThere, answer, examine, verified
 from labelveil.common.config.load import parse_settings, parse_value
 from labelveil.common.config.names import Name, NameOrLatest, bounded_column
-from labelveil.common.config.template import Because, commented_toml, write_config
+from labelveil.common.config.template import Explained, commented_toml, write_config
 from labelveil.common.config.wording import arms, as_toml, as_toml_key, in_words, metavar
 from labelveil.common.errors import ConfigError, DataError
 
@@ -99,7 +99,7 @@ def test_keys_are_quoted_where_they_must_be() -> None:
 class Names(BaseModel):
     name: Name = "a"
     latest: NameOrLatest = ""
-    colour: Annotated[str, Choice(("red", "blue"))] = "red"
+    colour: Annotated[str, one_of(("red", "blue"))] = "red"
     even: Annotated[int, Words("even", lambda number: number % 2 == 0)] = 0
 
 
@@ -169,7 +169,7 @@ def test_checks_go_on_whatever_became_of_those_before(capsys: pytest.CaptureFixt
 
     checks = {
         "one": lambda: "fine",
-        "two": lambda: raising(NotThere("not yet")),
+        "two": lambda: raising(NotYetThere("not yet")),
         "three": lambda: raising(DataError("wrong")),
         "four": lambda: raising(ZeroDivisionError("73571")),
     }
@@ -199,7 +199,7 @@ def test_what_could_not_be_verified_is_noted_or_refused() -> None:
     noted: list[str] = []
     for unverified in (False, True):
         with verified(unverified, noted):
-            raise NotThere("later")
+            raise NotYetThere("later")
     with verified(True, noted):
         raise DataError("wrong")
     assert noted == ["later", "later", "wrong"]
@@ -260,7 +260,7 @@ def test_a_declaration_says_all_that_is_shown_of_it() -> None:
 
 def test_the_file_has_every_table_as_it_was_chosen(tmp_path: Path) -> None:
     chosen = {
-        "main.epsilon": Because(2.0, "as was agreed"),
+        "main.epsilon": Explained(2.0, "as was agreed"),
         "main.columns": {"b c": 3.0},
         "label": [{"name": "one"}, {"name": "two", "weight": 2.0}],
     }

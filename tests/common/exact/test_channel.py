@@ -21,10 +21,10 @@ from labelveil.common.exact.channel import (
     MAX_OUTPUTS,
     TOTAL,
     FiniteChannel,
-    exp_lower_bound,
     mixtures,
     randomized_response_rows,
 )
+from labelveil.common.exact.rational import exp_lower_bound
 
 
 def channel_of(rows: list[list[int]], row_of: list[int] | None = None) -> FiniteChannel:

@@ -8,7 +8,14 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labelveil.common.exact.rounding import above, below, float_above, float_below, multiple_above
+from labelveil.common.exact.rounding import (
+    above,
+    below,
+    float_above,
+    float_below,
+    multiple_above,
+    root_below,
+)
 
 FRACTIONS = st.fractions(-(10**6), 10**6, max_denominator=10**9)
 
@@ -18,6 +25,13 @@ def test_a_multiple_is_the_next_one_up(value: Fraction, grain: int) -> None:
     rounded = multiple_above(value, grain)
     assert value <= rounded < value + Fraction(1, grain)
     assert grain % rounded.denominator == 0
+
+
+@given(FRACTIONS.map(abs), st.integers(1, 1 << 24))
+def test_a_root_is_the_next_one_down(value: Fraction, grain: int) -> None:
+    root = root_below(value, grain)
+    assert (root * grain).denominator == 1
+    assert root**2 <= value < (root + Fraction(1, grain)) ** 2
 
 
 def test_the_samplers_take_4096ths() -> None:

@@ -10,7 +10,7 @@ from tests.imports import ROOT, parsed
 RELABELLED = "REPLACE_LABEL"
 OTHERS = {
     "common.guarantees.gaussian": "ADD_REMOVE",
-    "common.mechanisms.continual.tree": "ADD_REMOVE",
+    "common.mechanisms.continual": "ADD_REMOVE",
     "common.mechanisms.interactive.sparse_vector": "ADD_REMOVE",
     "common.mechanisms.thresholdout": "REPLACE_RECORD",
 }

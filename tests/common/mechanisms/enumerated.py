@@ -18,8 +18,12 @@ from labelveil.common.exact.rounding import multiple_above
 from labelveil.common.guarantees import Guarantee
 from labelveil.common.mechanisms import paired_gain, thresholdout
 from labelveil.common.mechanisms.central.gradient_steps import GradientSteps
-from labelveil.common.mechanisms.continual import FollowTheLeader, PrivateHedge, RunningSums
-from labelveil.common.mechanisms.continual.tree import TreeNoise
+from labelveil.common.mechanisms.continual import (
+    FollowTheLeader,
+    PrivateHedge,
+    RunningSums,
+    TreeNoise,
+)
 from labelveil.common.mechanisms.group_sums import NO_GROUP, GroupQuestion, Lattice, NoisySums
 from labelveil.common.mechanisms.interactive import (
     BestOfPriors,
@@ -54,8 +58,8 @@ from labelveil.common.mechanisms.pate import (
     StableMajority,
     StableVote,
     data_dependent,
-    gnmax,
     multi_label,
+    single_label,
 )
 from labelveil.common.mechanisms.selection import (
     ChooseRank,
@@ -523,11 +527,11 @@ def coarse(monkeypatch: Any) -> None:
     """Grids of a few steps, so that noise on them has few values."""
     monkeypatch.setattr(thresholdout, "RESOLUTION", 1)
     monkeypatch.setattr(paired_gain, "RESOLUTION", 1)
-    monkeypatch.setattr("labelveil.common.mechanisms.continual.online._GRID", 4)
+    monkeypatch.setattr("labelveil.common.mechanisms.continual._GRID", 4)
     monkeypatch.setattr("labelveil.common.mechanisms.pate.multi_label._GRAIN", 2)
     monkeypatch.setattr(GradientSteps, "grid", lambda self, size: 2)
     # what votes alone decide would be worked out again for every choice of noise
-    for module in (gnmax, multi_label):
+    for module in (single_label, multi_label):
         for function in (data_dependent.data_dependent_curve, data_dependent.error_probability):
             if hasattr(module, function.__name__):
                 monkeypatch.setattr(module, function.__name__, _once(function))

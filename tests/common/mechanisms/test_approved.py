@@ -19,8 +19,8 @@ from labelveil.common.mechanisms import generalization
 from labelveil.common.mechanisms.central.dp_sgd import DPSGDClassifier, DPSGDRegressor
 from labelveil.common.mechanisms.central.gaussian_regression import LabelProcess
 from labelveil.common.mechanisms.central.label_ridge import LabelRidge
-from labelveil.common.mechanisms.central.losses import Huber, HuberHinge, Logistic, ridge_loss
 from labelveil.common.mechanisms.central.perturbation import PERTURBATIONS, Perturbation
+from labelveil.common.mechanisms.central.risk import Huber, HuberHinge, Logistic, ridge_loss
 from labelveil.common.mechanisms.continual import FollowTheLeader, PrivateHedge
 from labelveil.common.mechanisms.interactive import Target, Terms
 from labelveil.common.mechanisms.interactive.call_count_tail import calls_until, least_hits, overrun

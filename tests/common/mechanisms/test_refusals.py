@@ -17,12 +17,11 @@ from labelveil.common.mechanisms.central.estimators import PrivateLogisticRegres
 from labelveil.common.mechanisms.central.gradient_steps import GradientSteps
 from labelveil.common.mechanisms.clipping import checked_labels
 from labelveil.common.mechanisms.group_sums import NO_GROUP, GroupQuestion, Lattice, NoisySums
-from labelveil.common.mechanisms.group_sums.private_sums import group_sums
+from labelveil.common.mechanisms.group_sums.noisy_sums import group_sums
 from labelveil.common.mechanisms.group_sums.question import MOST_LEVELS, MOST_WEIGHT
 from labelveil.common.mechanisms.interactive.targets import hit_probability
-from labelveil.common.mechanisms.pate.boundary_vote import PriorVote
-from labelveil.common.mechanisms.pate.gnmax import checked_votes
 from labelveil.common.mechanisms.pate.multi_label import ClippedVote, Norm
+from labelveil.common.mechanisms.pate.single_label import PriorVote, checked_votes
 from labelveil.common.mechanisms.pate.teachers import class_votes, label_votes
 from labelveil.common.mechanisms.synthesis import Domain, LinearQueries, Marginals
 from tests.refusals import check_refused

@@ -12,9 +12,9 @@ from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError
 from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
 from labelveil.common.randomizers.base import LABEL_STREAM, ROUNDING_STREAM
-from labelveil.common.randomizers.cells import Cells, Codebook, Group, stream
+from labelveil.common.randomizers.cells import Cells, Group, stream
 from labelveil.common.randomizers.grid import Grid
-from labelveil.common.randomizers.message.codebooks import Codebooks
+from labelveil.common.randomizers.message.codebooks import Codebook, Codebooks
 
 RETURNED = Grid.from_edges([0.0, 1.0])
 AMOUNT = Grid.from_edges([0.0, 5.0, 20.0, 100.0])
@@ -50,13 +50,12 @@ def test_every_combined_code_has_the_product_of_its_parts_probabilities() -> Non
     codes = np.arange(book.outputs)
     columns = book.split(codes)
     assert np.array_equal(np.ravel_multi_index(columns.T, book.radices), codes)
-    parts = {name: book.for_label(name) for name in book.names}
-    assert [parts[name].column for name in book.names] == [0, 1, 0]
+    assert [book.column_of(name) for name in book.names] == [0, 1, 0]
     for cell, labels in enumerate(book.cells.points):
         product = np.ones(book.outputs)
-        for column, members in enumerate([("returned", "stars"), ("amount",)]):
-            fits = np.all([parts[n].values == labels[book.names.index(n)] for n in members], axis=0)
-            (row,) = parts[members[0]].channel.probabilities[fits]
+        for column, (group, channel) in enumerate(zip(book.groups, book.channels, strict=True)):
+            fits = np.all(group.cells.points == labels[[*group.labels]], axis=1)
+            (row,) = channel.probabilities[fits]
             product *= row[columns[:, column]]
         assert np.allclose(book.likelihood[cell], product, rtol=1e-13)
 
@@ -125,7 +124,7 @@ def test_laws_of_labels_are_those_of_what_they_are_rounded_to() -> None:
     between = book.laws(np.array([[-1.0, 2.0, 2.25]]))  # clipped to 0, 2/5 of the way, 1/4
     corners = np.array([[0, amount, stars] for amount in (0, 1) for stars in (1, 2)])
     shares = np.array([0.6 * 0.75, 0.6 * 0.25, 0.4 * 0.75, 0.4 * 0.25])
-    assert np.allclose(between, shares @ book.of_labels(corners))
+    assert np.allclose(between, shares @ book.likelihood_of(corners))
     assert np.allclose(book.at_the_ends, book.likelihood[[0, -1]])
 
 
@@ -149,9 +148,9 @@ def test_codes_of_strata_lie_one_behind_the_other() -> None:
     assert books.codes_of("returned").tolist() == [a for a, _ in pairs + others]
     assert books.codes_of("stars").tolist() == [b for _, b in pairs + others]
     counts = np.arange(22)
-    sums = [each.tolist() for each in books.of_channels(counts)]
+    sums = [each.tolist() for each in books.counts_by_channel(counts)]
     assert sums == [[6, 22, 38], [12, 15, 18, 21], [70, 95], [29, 31, 33, 35, 37]]
-    assert books.rows_of(np.array([0, 11, 12, 21, 3])) == [3, 2]
+    assert books.rows_by_stratum(np.array([0, 11, 12, 21, 3])) == [3, 2]
 
     labels = np.zeros((1000, 2))
     strata = np.arange(1000) % 2

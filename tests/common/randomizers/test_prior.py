@@ -9,11 +9,13 @@ import pytest
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError, PrivacyError
 from labelveil.common.exact.channel import FiniteChannel
+from labelveil.common.exact.rounding import float_below
 from labelveil.common.guarantees import Unit
 from labelveil.common.randomizers import build_randomizer
-from labelveil.common.randomizers.budget import round_down, split_budget
-from labelveil.common.randomizers.cells import check_outputs, row_products, stream
+from labelveil.common.randomizers.budget import split_budget
+from labelveil.common.randomizers.cells import row_products, stream
 from labelveil.common.randomizers.grid import Grid, whole_step
+from labelveil.common.randomizers.message.codebooks import check_outputs
 from labelveil.common.randomizers.prior import (
     NoisyPrior,
     decoded_prior,
@@ -145,11 +147,13 @@ def test_theorem_7_by_hand() -> None:
 
 
 def test_rounding_down_to_a_float() -> None:
-    assert round_down(Fraction(1, 4)) == 0.25
+    assert float_below(Fraction(1, 4)) == 0.25
     assert (
-        round_down(Fraction(1, 3)) <= Fraction(1, 3) < math.nextafter(round_down(Fraction(1, 3)), 1)
+        float_below(Fraction(1, 3))
+        <= Fraction(1, 3)
+        < math.nextafter(float_below(Fraction(1, 3)), 1)
     )
-    tenth = round_down(Fraction(1, 10))  # the nearest float lies above
+    tenth = float_below(Fraction(1, 10))  # the nearest float lies above
     assert tenth == math.nextafter(0.1, 0)
 
 

@@ -16,10 +16,10 @@ from labelveil.common.exact.channel import MAX_OUTPUTS, FiniteChannel, randomize
 from labelveil.common.randomizers import LabelTerms, build_randomizer
 from labelveil.common.randomizers.base import check_epsilon
 from labelveil.common.randomizers.budget import split_budget
-from labelveil.common.randomizers.cells import Cells, Codebook, Group
+from labelveil.common.randomizers.cells import Cells, Group
 from labelveil.common.randomizers.exact_rows import MAX_WEIGHTS, check_size, exact_rows
 from labelveil.common.randomizers.grid import MAX_POINTS, Grid
-from labelveil.common.randomizers.message.codebooks import Codebooks
+from labelveil.common.randomizers.message.codebooks import Codebook, Codebooks
 from labelveil.common.randomizers.message.division import cell_grids
 from labelveil.common.randomizers.message.known_labels import KnownLabels
 from labelveil.common.randomizers.message.questions import Question

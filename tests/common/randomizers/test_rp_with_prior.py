@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from labelveil.common.arrays import Floats
 from labelveil.common.errors import ConfigError
-from labelveil.common.exact.channel import TOTAL, exp_lower_bound
+from labelveil.common.exact.channel import TOTAL
+from labelveil.common.exact.rational import exp_lower_bound
 from labelveil.common.randomizers.base import Problem, Randomizer, build_randomizer
 from labelveil.common.randomizers.losses import SQUARED
 from labelveil.common.randomizers.rp_with_prior import best_interval
@@ -39,16 +40,16 @@ def build(epsilon: float, radius: float | None = None, labels: Floats = LABELS) 
 )
 def test_no_other_interval_is_likelier(weights: list[int], epsilon: float, radius: float) -> None:
     prior = np.array(weights, dtype=np.float64) / sum(weights)
-    found = best_interval(Problem(LABELS, prior, epsilon, SQUARED), radius)
-    assert 2 * found.radius <= found.upper - found.lower
+    first, last, radius = best_interval(Problem(LABELS, prior, epsilon, SQUARED), radius)
+    assert 2 * radius <= last - first
 
     def near(lower: float, upper: float) -> float:
         """P(output within the radius of a label that is not moved), by the density."""
         inside = float(prior[(lower <= LABELS) & (upper >= LABELS)].sum())
-        window = 2 * found.radius * math.exp(epsilon)
+        window = 2 * radius * math.exp(epsilon)
         return inside * window / (window + upper - lower)
 
-    best = near(found.lower, found.upper)
+    best = near(first, last)
     assert all(best >= near(a, b) - 1e-12 for a, b in combinations(LABELS.tolist(), 2))
     # ends between grid points move no fewer labels, and are further apart than they need be
     middles = ((LABELS[1:] + LABELS[:-1]) / 2).tolist()

@@ -18,13 +18,8 @@ from hypothesis import strategies as st
 
 from labelveil.common.arrays import Floats
 from labelveil.common.entropy import seeded_entropy
-from labelveil.common.exact.channel import (
-    TOTAL,
-    FiniteChannel,
-    exp_lower_bound,
-    log_upper_bound,
-    randomized_response_rows,
-)
+from labelveil.common.exact.channel import TOTAL, FiniteChannel, randomized_response_rows
+from labelveil.common.exact.rational import exp_lower_bound, log_upper_bound
 from labelveil.common.guarantees import PureDP
 from labelveil.common.randomizers import (
     Randomizer,

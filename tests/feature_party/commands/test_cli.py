@@ -20,7 +20,7 @@ from labelveil.common.config import load_config
 from labelveil.common.config.template import commented_toml
 from labelveil.common.errors import DataError
 from labelveil.common.randomizers.denoising import denoise_histogram
-from labelveil.common.release.manifest import manifest_of
+from labelveil.common.release.manifest import checked_manifest
 from labelveil.feature_party.commands.cli import app
 from labelveil.feature_party.config.sections import FeaturePartyConfig
 from tests.feature_party.commands.stand_ins import refusal
@@ -76,7 +76,7 @@ def test_run_does_everything(
         return denoise_histogram(*arguments, **named)
 
     monkeypatch.setattr("labelveil.common.randomizers.prior.denoise_histogram", smooth)
-    manifest_of.cache_clear()
+    checked_manifest.cache_clear()
     with serving(world, Behaviour(), files) as address:
         output = invoke(
             *("run", "--address", address, "--data-set", "sales", *data, *SMALL, "--epochs", "8"),

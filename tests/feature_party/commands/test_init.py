@@ -13,7 +13,7 @@ import grpc
 import polars as pl
 import pytest
 
-from labelveil.common.config.examination import NotThere
+from labelveil.common.config.examination import NotYetThere
 from labelveil.common.errors import LabelveilError, ReleaseError
 from labelveil.common.release.event_keys import hash_keys, read_secret
 from labelveil.common.security.pilot_certificates import (
@@ -183,7 +183,7 @@ class Refused(grpc.RpcError):
 @pytest.mark.parametrize(
     ("cause", "kind"),
     [
-        (Refused(grpc.StatusCode.NOT_FOUND), NotThere),
+        (Refused(grpc.StatusCode.NOT_FOUND), NotYetThere),
         (Refused(grpc.StatusCode.INTERNAL), ReleaseError),
         (ValueError("damaged"), ReleaseError),
         (None, ReleaseError),

@@ -14,9 +14,9 @@ from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError, DataError
 from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
 from labelveil.common.randomizers import build_randomizer, private_prior
-from labelveil.common.randomizers.cells import Cells, Codebook, Group
+from labelveil.common.randomizers.cells import Cells, Group
 from labelveil.common.randomizers.grid import Grid
-from labelveil.common.randomizers.message.codebooks import Codebooks
+from labelveil.common.randomizers.message.codebooks import Codebook, Codebooks
 from labelveil.common.randomizers.prior import NoisyPrior
 from labelveil.feature_party.learning.decoding import convex_targets, decoder
 from labelveil.feature_party.learning.objectives import JointObjective, build_objective

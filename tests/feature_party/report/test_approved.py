@@ -33,7 +33,7 @@ from labelveil.common.mechanisms.group_sums import (
     NoisySums,
     PrivateSums,
 )
-from labelveil.common.release.message import StatedMessage
+from labelveil.common.release.stated_message import StatedMessage
 from labelveil.common.report.figures import style
 from labelveil.common.version import software
 from labelveil.feature_party.evaluation.clipped_labels import Clipped

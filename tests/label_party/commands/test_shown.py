@@ -16,7 +16,7 @@ from labelveil.common.guarantees import PureDP, guarantee_from_json
 from labelveil.common.randomizers.design.assessment import Assessment
 from labelveil.common.randomizers.message.terms import LabelTerms
 from labelveil.common.release.manifest import Manifest
-from labelveil.common.release.message import StatedMessage
+from labelveil.common.release.stated_message import StatedMessage
 from labelveil.label_party.commands.plan import _json, print_divisions, print_plan
 from labelveil.label_party.commands.release import epoch_line
 from labelveil.label_party.commands.synthesize import _lines as table_lines

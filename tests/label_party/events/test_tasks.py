@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from labelveil.common.engine.shuffle import KEY_TYPE, Exchange, Files, Held
+from labelveil.common.engine.shuffle import KEY_TYPE, Exchange, Files, InMemoryExchange
 from labelveil.common.engine.task import Secrets
 from labelveil.common.errors import DataError
 from labelveil.label_party.events.tasks import ROW, Piece, Range, SubmittedRows, SubmittedSlice
@@ -19,7 +19,7 @@ ROWS, LABELS = 10, 2
 TYPES = {KEY: KEY_TYPE, LABEL: f"({LABELS},)<f8"}
 
 
-@pytest.mark.parametrize("kind", [Exchange, Held])
+@pytest.mark.parametrize("kind", [Exchange, InMemoryExchange])
 def test_a_range_lies_in_pieces_and_what_was_cut_off_is_missed(
     tmp_path: Path, kind: type[Exchange], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -39,7 +39,7 @@ def test_a_range_lies_in_pieces_and_what_was_cut_off_is_missed(
     across = Range(ROWS - 3, ROWS + 4, tuple(pieces))
     assert np.array_equal(across.keys(), keys[ROWS - 3 : ROWS + 4])
     assert np.array_equal(across.labels(), labels[ROWS - 3 : ROWS + 4])
-    if kind is Held:
+    if kind is InMemoryExchange:
         assert not list(tmp_path.iterdir())
         return
 

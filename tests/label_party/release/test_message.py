@@ -12,7 +12,7 @@ import pytest
 
 from labelveil.common.entropy import Entropy, seeded_entropy, system_entropy
 from labelveil.common.errors import PrivacyError, ReleaseError
-from labelveil.common.exact.channel import exp_lower_bound
+from labelveil.common.exact.rational import exp_lower_bound
 from labelveil.common.randomizers import decoded_prior
 from labelveil.common.randomizers.message.plan import plan_message
 from labelveil.common.randomizers.message.terms import LabelTerms

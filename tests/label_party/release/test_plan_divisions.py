@@ -12,9 +12,10 @@ import polars as pl
 import pytest
 
 from labelveil.common.randomizers.base import Randomizer
-from labelveil.common.randomizers.cells import Cells, Group, check_outputs
+from labelveil.common.randomizers.cells import Cells, Group
 from labelveil.common.randomizers.design.assessment import Assessment, Assessor
 from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.codebooks import check_outputs
 from labelveil.common.randomizers.message.terms import Division
 from labelveil.common.security.new_keys import write_secret
 from labelveil.label_party.commands.plan import print_divisions

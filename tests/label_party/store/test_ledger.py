@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from labelveil.common import sole
+from labelveil.common import noncopyable
 from labelveil.common.errors import BudgetError, LabelveilError, PrivacyError
 from labelveil.common.guarantees import (
     ApproximateDP,
@@ -109,7 +109,7 @@ def test_a_fork_neither_reads_nor_writes_through_a_ledger_it_took_along(
             use()
         path.with_name("copy").unlink()
         with monkeypatch.context() as patch:
-            patch.setattr(sole, "_forks", sole._forks + 1)
+            patch.setattr(noncopyable, "_forks", noncopyable._forks + 1)
             for use in uses:
                 with pytest.raises(PrivacyError, match="this Ledger was made before a fork"):
                     use()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from labelveil.common.mechanisms.central.estimators import (
     PrivateRidge,
 )
 from labelveil.common.mechanisms.central.perturbation import PERTURBATIONS
-from labelveil.common.mechanisms.central.scaling import LabelScaling, RowScaling
+from labelveil.common.mechanisms.clipping import LabelScaling, scaled_rows
 from tests.common.mechanisms.central.test_minimiser import uniforms
 
 CLASSIFIERS = (PrivateLogisticRegression, PrivateHuberClassifier)
@@ -135,18 +136,18 @@ def test_scaling_is_the_same_whatever_the_other_rows_are() -> None:
     """Nothing is learned from data: a row's image does not depend on its company."""
     features = 100 * uniforms(5, 40, 3)
     for scaling in (
-        RowScaling(),
-        RowScaling((-10, 10)),
-        RowScaling(([-1, -2, -3], [1, 2, 3]), 0.5),
-        RowScaling((-50, 50), 1.0, intercept=False),
+        scaled_rows,
+        partial(scaled_rows, bounds=(-10, 10)),
+        partial(scaled_rows, bounds=([-1, -2, -3], [1, 2, 3]), norm_bound=0.5),
+        partial(scaled_rows, bounds=(-50, 50), norm_bound=1.0, intercept=False),
     ):
-        together = scaling.apply(features)
+        together = scaling(features)
         assert np.linalg.norm(together, axis=1).max() <= 1
-        alone = np.vstack([scaling.apply(row[None]) for row in features])
+        alone = np.vstack([scaling(row[None]) for row in features])
         assert np.array_equal(together, alone)
-        pipeline = make_pipeline(FunctionTransformer(scaling.apply))
+        pipeline = make_pipeline(FunctionTransformer(scaling))
         assert np.array_equal(pipeline.fit_transform(features), together)
-    assert RowScaling((-10, 10), intercept=False).apply(np.array([[10.0, -30.0]])) == pytest.approx(
+    assert scaled_rows(np.array([[10.0, -30.0]]), (-10, 10), intercept=False) == pytest.approx(
         np.array([[1, -1]]) / 2**0.5
     )
 
@@ -160,8 +161,8 @@ def test_labels_are_mapped_from_their_public_bounds() -> None:
 def test_impossible_bounds_are_refused() -> None:
     features = np.ones((2, 2))
     with pytest.raises(ConfigError, match="lower bound below"):
-        RowScaling((1, 1)).apply(features)
+        scaled_rows(features, (1, 1))
     with pytest.raises(PrivacyError, match="norm_bound=0"):
-        RowScaling(norm_bound=0).apply(features)
+        scaled_rows(features, norm_bound=0)
     with pytest.raises(ConfigError, match="label_bounds"):
         LabelScaling(1, 1)

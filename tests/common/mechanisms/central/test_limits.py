@@ -12,10 +12,14 @@ import pytest
 from labelveil.common.errors import ConfigError, DataError, LabelveilError
 from labelveil.common.guarantees import Adjacency, ApproximateDP, PureDP
 from labelveil.common.mechanisms.central.gradient_steps import GradientSteps
-from labelveil.common.mechanisms.central.losses import Huber, HuberHinge, Logistic, ridge_loss
 from labelveil.common.mechanisms.central.perturbation import Perturbation, output_sensitivity
-from labelveil.common.mechanisms.central.scaling import LabelScaling
-from labelveil.common.mechanisms.clipping import checked_labels, clip_rows, rounded_within
+from labelveil.common.mechanisms.central.risk import Huber, HuberHinge, Logistic, ridge_loss
+from labelveil.common.mechanisms.clipping import (
+    LabelScaling,
+    checked_labels,
+    clip_rows,
+    rounded_within,
+)
 
 F = Fraction
 LOGISTIC = Logistic()

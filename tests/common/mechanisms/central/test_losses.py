@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 
 from labelveil.common.errors import PrivacyError
-from labelveil.common.mechanisms.central.losses import Huber, HuberHinge, Logistic, Loss, ridge_loss
-from labelveil.common.mechanisms.central.minimiser import Risk, minimise
+from labelveil.common.mechanisms.central.risk import (
+    Huber,
+    HuberHinge,
+    Logistic,
+    Loss,
+    Risk,
+    minimise,
+    ridge_loss,
+)
 
 LOSSES: list[Loss] = [Logistic(), HuberHinge(), HuberHinge(0.1), Huber(0.3), ridge_loss(0.01)]
 

@@ -12,8 +12,15 @@ from scipy import optimize
 from labelveil.common.arrays import Floats
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import PrivacyError
-from labelveil.common.mechanisms.central.losses import Huber, HuberHinge, Logistic, Loss
-from labelveil.common.mechanisms.central.minimiser import Risk, least_tolerance, minimise
+from labelveil.common.mechanisms.central.risk import (
+    Huber,
+    HuberHinge,
+    Logistic,
+    Loss,
+    Risk,
+    least_tolerance,
+    minimise,
+)
 from labelveil.common.mechanisms.clipping import clip_rows
 
 LOSSES: list[Loss] = [Logistic(), HuberHinge(), HuberHinge(0.01), Huber(0.1)]

@@ -24,14 +24,21 @@ from labelveil.common.guarantees import (
 )
 from labelveil.common.guarantees.gaussian import gaussian_sigma, gaussian_zcdp
 from labelveil.common.mechanisms.central import perturbation
-from labelveil.common.mechanisms.central.losses import Huber, HuberHinge, Logistic, Loss, ridge_loss
-from labelveil.common.mechanisms.central.minimiser import Risk, minimise
 from labelveil.common.mechanisms.central.perturbation import (
     PERTURBATIONS,
     Perturbation,
     objective_noise,
     output_sensitivity,
     taylor_terms,
+)
+from labelveil.common.mechanisms.central.risk import (
+    Huber,
+    HuberHinge,
+    Logistic,
+    Loss,
+    Risk,
+    minimise,
+    ridge_loss,
 )
 from labelveil.common.mechanisms.clipping import clip_rows
 from tests.common.mechanisms.central.test_minimiser import uniforms

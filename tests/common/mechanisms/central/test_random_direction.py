@@ -14,8 +14,7 @@ from labelveil.common.errors import ConfigError
 from labelveil.common.exact.rational import exp_lower_bound
 from labelveil.common.guarantees import Adjacency, PureDP
 from labelveil.common.mechanisms.central.dp_sgd import DPSGDClassifier
-from labelveil.common.mechanisms.central.gradient_steps import GradientSteps
-from labelveil.common.mechanisms.central.random_direction import RandomDirections
+from labelveil.common.mechanisms.central.gradient_steps import GradientSteps, RandomDirections
 from tests.common.mechanisms.central.test_minimiser import uniforms
 from tests.effort import one_in
 

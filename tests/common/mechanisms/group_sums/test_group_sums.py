@@ -336,15 +336,15 @@ def test_what_lies_off_the_lattice_is_refused() -> None:
     for beyond in (-1.5, 3.5, 0.4, np.nan):
         with pytest.raises(ConfigError, match=r"is none of -1, -0\.5, … 3"):
             ends.places(np.array([0.0, beyond]), "label")
-    uneven = Lattice.of_grid(Grid.from_edges([0, 0.5, 2, 7]))
+    uneven = Lattice.from_grid(Grid.from_edges([0, 0.5, 2, 7]))
     assert (uneven.steps, uneven.step) == (14, 0.5)
-    assert Lattice.of_grid(Grid.from_step(0, 1, 0.1)).steps == 10
-    assert Lattice.of_grid(Grid.from_count(0.1, 0.7, 512)).steps == 511
-    assert Lattice.of_grid(Grid.from_edges([0, 1, 8191])).steps == 8191
+    assert Lattice.from_grid(Grid.from_step(0, 1, 0.1)).steps == 10
+    assert Lattice.from_grid(Grid.from_count(0.1, 0.7, 512)).steps == 511
+    assert Lattice.from_grid(Grid.from_edges([0, 1, 8191])).steps == 8191
     with pytest.raises(ConfigError, match="not whole steps of a common one apart"):
-        Lattice.of_grid(Grid.from_edges([0, 1, 8192]))
+        Lattice.from_grid(Grid.from_edges([0, 1, 8192]))
     with pytest.raises(ConfigError, match="not whole steps of a common one apart"):
-        Lattice.of_grid(Grid.from_log(0, 400, 32, 5))
+        Lattice.from_grid(Grid.from_log(0, 400, 32, 5))
 
 
 @pytest.mark.parametrize(("lower", "upper"), [(0, 1), (0, 77), (-3, 400), (0, 1000), (1, 8192)])
@@ -353,7 +353,7 @@ def test_whole_numbers_between_whole_bounds_are_on_the_lattice(lower: int, upper
     whole = np.arange(lower, upper + 1.0)
     lattice = Lattice.between(lower, upper)
     assert np.isin(whole, np.round(lattice.points(np.arange(lattice.steps + 1)), 9)).all()
-    assert lattice.steps % Lattice.of_grid(Grid.from_step(lower, upper, 1)).steps == 0
+    assert lattice.steps % Lattice.from_grid(Grid.from_step(lower, upper, 1)).steps == 0
     assert Lattice.between(0, 8191).steps == 8191  # the most; of more, whole numbers are not kept
     assert Lattice.between(0, 8192).steps == 511
     assert Lattice.between(lower, 20_000.0).steps == Lattice.between(0, 0.3).steps == 511
@@ -507,7 +507,7 @@ def test_a_question_is_about_labels_as_they_are_configured(
     question = GroupQuestion(Lattice(0.0, 6.0, 6), np.zeros(2, np.int64), np.array([3]))
     terms = LabelTerms("y", *bounds, None if points is None else Grid.from_edges(points))
     if not said:
-        assert NoisySums.of_label(question, terms, Fraction(1)).question is question
+        assert NoisySums.for_label(question, terms, Fraction(1)).question is question
         return
     with pytest.raises(ConfigError, match=said):
-        NoisySums.of_label(question, terms, Fraction(1))
+        NoisySums.for_label(question, terms, Fraction(1))

@@ -41,7 +41,7 @@ from labelveil.common.mechanisms.pate.data_dependent import (
     error_probability,
     per_query,
 )
-from labelveil.common.mechanisms.pate.gnmax import threshold_error
+from labelveil.common.mechanisms.pate.single_label import threshold_error
 from tests.common.mechanisms.interactive.laws import violation
 from tests.common.mechanisms.selection import laws
 from tests.common.mechanisms.selection.test_privacy import rank_law

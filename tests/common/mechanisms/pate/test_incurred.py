@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 
 from labelveil.common.entropy import Entropy
-from labelveil.common.mechanisms.pate.gnmax import ConfidentGNMax
+from labelveil.common.mechanisms.pate.single_label import ConfidentGNMax
 
 
 def test_the_test_that_ends_a_batch_is_paid_for_and_none_after_it() -> None:

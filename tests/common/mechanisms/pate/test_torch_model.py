@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from labelveil.common.entropy import seeded_entropy
-from labelveil.common.mechanisms.pate.torch_model import TorchModel
+from labelveil.common.mechanisms.pate.teachers import TorchModel
 
 X = seeded_entropy(1).words("x", 0, 400).reshape(200, 2) / 2.0**63 - 1
 CLASSES = 2 * (X[:, 0] > 0) + (X[:, 1] > 0)

@@ -11,7 +11,8 @@ from scipy.optimize import minimize
 from scipy.special import ndtri
 
 from labelveil.common.arrays import Floats
-from labelveil.common.exact.channel import FiniteChannel, exp_lower_bound
+from labelveil.common.exact.channel import FiniteChannel
+from labelveil.common.exact.rational import exp_lower_bound
 from labelveil.common.randomizers import build_randomizer
 from labelveil.common.randomizers.cells import Cells
 from labelveil.common.randomizers.design import conditionals

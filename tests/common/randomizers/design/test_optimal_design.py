@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from labelveil.common.entropy import seeded_entropy
-from labelveil.common.exact.channel import exp_lower_bound
+from labelveil.common.exact.rational import exp_lower_bound
 from labelveil.common.randomizers import build_randomizer
 from labelveil.common.randomizers.design.conditionals import (
     ConditionalFamily,

@@ -96,7 +96,8 @@ def test_several_labels(division: Division, corrected: bool) -> None:
     rows = np.random.default_rng(1).integers(0, [4, 5], (4_000, 2)).astype(float)
     known = KnownLabels((0, 1), *np.unique(rows[:500], axis=0, return_counts=True))
     plain = plan_message(terms, len(rows), 1.0, division=division)
-    plan = plain.knowing(known.over, corrected=corrected)
+    priors = {group: known.over(group) for group in plain.groups}
+    plan = plain.knowing(priors, corrected=corrected)
     assert check_manifest(plan) > 0
     made = randomize(rows, plan, seeded_entropy(3))
     spent = [share.epsilon for share in (*plan.histograms, *plan.channels)]

@@ -14,7 +14,7 @@ import pytest
 from labelveil.common.arrays import Floats
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError, DataError, PrivacyError
-from labelveil.common.exact.channel import exp_lower_bound
+from labelveil.common.exact.rational import exp_lower_bound
 from labelveil.common.guarantees import PureDP
 from labelveil.common.randomizers import build_randomizer
 from labelveil.common.randomizers.cells import Cells
@@ -27,7 +27,7 @@ from labelveil.common.randomizers.message.division import (
     cell_grids,
     divide,
     joint_channel,
-    own_channels,
+    split_channels,
 )
 from labelveil.common.randomizers.message.plan import plan_message
 from labelveil.common.randomizers.message.private_labels import (
@@ -116,10 +116,12 @@ def test_codes_decode_to_the_labels_that_were_sent(division: Division) -> None:
     book = events_sent.message.codebook
     columns = book.split(events_sent.codes)
     for j, name in enumerate(book.names):
-        part = book.for_label(name)
-        weights = np.full(part.values.size, 1 / part.values.size)
-        values = decoding_values(part.channel.probabilities, part.values, weights)
-        decoded = values[columns[:, part.column]]
+        column = book.column_of(name)
+        group, channel = book.groups[column], book.channels[column]
+        inputs = group.cells.points[:, group.labels.index(j)]
+        weights = np.full(inputs.size, 1 / inputs.size)
+        values = decoding_values(channel.probabilities, inputs, weights)
+        decoded = values[columns[:, column]]
         assert mean_fits(decoded - labels[:, j], 0.0)
         assert not mean_fits(decoded - labels[:, j] + 0.4 * decoded.std(), 0.0)
 
@@ -136,7 +138,7 @@ def test_the_division_is_the_one_that_is_predicted_to_lose_less(epsilon: float, 
     prior /= prior.sum()
     chosen = divide(TERMS, cells, prior, epsilon, 5000)
     targets = Targets.for_cells(cells, prior, ["squared"] * 2, [1.0, 1.0], 5000)
-    both = [make(TERMS, cells, prior, epsilon, 5000) for make in (joint_channel, own_channels)]
+    both = [make(TERMS, cells, prior, epsilon, 5000) for make in (joint_channel, split_channels)]
     lost = [targets.lost(at_knots(targets, cells, one)) for one in (chosen, *both)]
     assert lost[0] == min(lost[1:])
     assert all(

@@ -12,15 +12,16 @@ import pytest
 from labelveil.common.arrays import Floats, Indices
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError
-from labelveil.common.exact.channel import FiniteChannel, exp_lower_bound
+from labelveil.common.exact.channel import FiniteChannel
+from labelveil.common.exact.rational import exp_lower_bound
 from labelveil.common.guarantees import PureDP, Unit
 from labelveil.common.randomizers import build_randomizer
 from labelveil.common.randomizers.base import LABEL_STREAM
-from labelveil.common.randomizers.cells import Cells, Codebook, Group
+from labelveil.common.randomizers.cells import Cells, Group
 from labelveil.common.randomizers.grid import Grid
-from labelveil.common.randomizers.message import division as dividing
+from labelveil.common.randomizers.message import plan as planning
 from labelveil.common.randomizers.message import questions as asking
-from labelveil.common.randomizers.message.codebooks import Codebooks
+from labelveil.common.randomizers.message.codebooks import Codebook, Codebooks
 from labelveil.common.randomizers.message.message import Message, Released
 from labelveil.common.randomizers.message.plan import plan_message
 from labelveil.common.randomizers.message.private_labels import (
@@ -269,13 +270,13 @@ def test_labels_are_sent_alone_where_strata_have_no_room_for_more(
     labels = np.column_stack([strata, np.arange(6000) % 2]).astype(np.float64)
     plan = plan_message(terms, 6000, 2.0, division="joint")
     plan = plan.by_stratum(VALUES, np.bincount(strata, minlength=3))
-    monkeypatch.setattr(dividing, "MAX_WEIGHTS", 100)
+    monkeypatch.setattr(planning, "MAX_WEIGHTS", 100)
     events = randomize(labels, plan, seeded_entropy(4), strata)
     assert [len(book.channels) for book in events.message.codebooks.books] == [2, 2]
     assert 1.9 < events.guarantee.exact_epsilon <= 2
 
 
-@pytest.mark.parametrize(("choice", "count"), [("joint_channel", 1), ("own_channels", 2)])
+@pytest.mark.parametrize(("choice", "count"), [("joint_channel", 1), ("split_channels", 2)])
 def test_labels_are_sent_in_strata_as_in_all_events_together(
     choice: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,11 +288,11 @@ def test_labels_are_sent_in_strata_as_in_all_events_together(
             ((kind, law.tolist()), SimpleNamespace(channel=made)) for _ in range(channels)
         ]
 
-    for kind, channels in (("joint_channel", 1), ("own_channels", 2)):
-        monkeypatch.setattr(dividing, kind, built(kind, channels))
-    monkeypatch.setattr(dividing, "divide", getattr(dividing, choice))
+    for kind, channels in (("joint_channel", 1), ("split_channels", 2)):
+        monkeypatch.setattr(planning, kind, built(kind, channels))
+    monkeypatch.setattr(planning, "divide", getattr(planning, choice))
     plan = plan_message(PAIR, 4000, 2.0)
-    assert isinstance(plan, dividing.JointPlan)
+    assert isinstance(plan, planning.JointPlan)
     ((group, _),) = plan.budgets
     laws = [{group: np.array([float(n), 9.0 - n])} for n in range(3)]
     found = plan.channels_of(laws[0], laws[1:])
@@ -315,7 +316,7 @@ def test_several_labels_are_sent_by_channels_of_their_stratum(division: Division
     assert not events.message.decodes
     for name in events.names:
         assert events[name].codes.max() < sum(
-            book.for_label(name).channel.outputs.size for book in events.message.codebooks.books
+            book.radices[book.column_of(name)] for book in events.message.codebooks.books
         )
 
 
@@ -379,7 +380,7 @@ def test_a_notebook_asks_by_the_channels_that_the_question_expects() -> None:
     for book, own in zip(books, expected, strict=True):
         assert np.array_equal(book.channels[0].weights, own.channels[0].weights)
     assert not np.array_equal(books[0].channels[0].outputs, books[1].channels[0].outputs)
-    rows = made.events.message.codebooks.rows_of(made.events.codes)
+    rows = made.events.message.codebooks.rows_by_stratum(made.events.codes)
     assert rows == [200, 200]
     with pytest.raises(ConfigError, match="about 400 events, and there are 401 labels"):
         randomize_labels(np.zeros(401), lower=0, upper=30, epsilon=2, question=question)

@@ -43,8 +43,9 @@ from labelveil.common.errors import DataError, ReleaseError
 from labelveil.common.exact.channel import TOTAL, FiniteChannel, randomized_response_rows
 from labelveil.common.guarantees import PureDP
 from labelveil.common.randomizers import build_randomizer
-from labelveil.common.randomizers.cells import Cells, Codebook, Group
+from labelveil.common.randomizers.cells import Cells, Group
 from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.codebooks import Codebook
 from tests.feature_party.worlds import build_world
 from tests.labelveil.audit.certificate.summed import write_sums
 from tests.statistics import binomial_range, counts_fit

@@ -29,8 +29,9 @@ from labelveil.audit.canaries.model import (
     smooth_fit,
 )
 from labelveil.common.exact.channel import FiniteChannel, randomized_response_rows
-from labelveil.common.randomizers import cells
+from labelveil.common.randomizers.cells import Cells, Group
 from labelveil.common.randomizers.grid import Grid
+from labelveil.common.randomizers.message.codebooks import Codebook
 from tests.labelveil.audit.checks import FAIL, PASS
 
 RNG = np.random.default_rng
@@ -81,11 +82,11 @@ def test_advantages_are_sums_over_outputs() -> None:
 def test_each_advantage_has_its_bound() -> None:
     """Under the released prior, a uniform one, and of two that are as likely: one at a time."""
     epsilon, small = 1.0, Leakage(0.0, 1.0, 0.0, 0.0)
-    group = cells.Group((0,), cells.Cells((Grid.from_edges([0, 1]),)))
+    group = Group((0,), Cells((Grid.from_edges([0, 1]),)))
 
     def message(sent: float, **changed: Leakage) -> Any:
         channel = FiniteChannel([0, 1], [0, 1], randomized_response_rows(2, sent))
-        codebook = cells.Codebook(("y",), (group,), (channel,))
+        codebook = Codebook(("y",), (group,), (channel,))
         facts = {"released": small, "uniform": small, **changed}
         return SimpleNamespace(codebook=codebook, epsilon=epsilon, **facts)
 

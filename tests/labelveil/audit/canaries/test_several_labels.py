@@ -14,7 +14,7 @@ from labelveil.audit.settings import RunFiles
 from labelveil.audit.verdict import Audit, Verdict
 from labelveil.common.entropy import Entropy
 from labelveil.common.errors import DataError
-from labelveil.common.randomizers.cells import Codebook
+from labelveil.common.randomizers.message.codebooks import Codebook
 from tests.effort import one_in
 from tests.feature_party.two_labels import CELLS, NAMES, Division, Draw, randomize, two_labels
 from tests.feature_party.worlds import SECRET

@@ -9,13 +9,20 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from labelveil.common.arrays import Floats
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError, PrivacyError
-from labelveil.common.exact.channel import exp_lower_bound
+from labelveil.common.exact.rational import exp_lower_bound
+from labelveil.common.exact.rounding import float_below
 from labelveil.common.randomizers import LabelTerms, build_randomizer, private_prior
-from labelveil.common.randomizers.as_published import integers, randomize_as_published
-from labelveil.common.randomizers.budget import round_down
+from labelveil.common.randomizers.additive import Laplace, Staircase, best_gamma
 from labelveil.common.randomizers.prior import NoisyPrior, rational_epsilon
+from labelveil.comparison.published_labels import (
+    integers,
+    randomize_as_published,
+    with_noise,
+)
+from tests.statistics import follows
 
 LABELS = np.random.default_rng(3).gamma(2.0, 3.0, 60_000)
 GRID = integers(0.2 - 0.2, 30.9)
@@ -40,7 +47,7 @@ def test_both_steps_are_those_of_the_paper() -> None:
     whole = np.minimum(np.floor(LABELS), 30)
     noisy = private_prior(np.bincount(whole.astype(int), minlength=31), first, seeded_entropy(9))
     positive = np.maximum(noisy.noisy_counts, 0)
-    left = round_down(Fraction(epsilon) - first)
+    left = float_below(Fraction(epsilon) - first)
     made = build_randomizer(
         "rr-on-bins", labels=np.arange(31), prior=positive / positive.sum(), epsilon=left
     )
@@ -123,3 +130,21 @@ def test_a_histogram_of_which_nothing_is_left_is_even() -> None:
     gone = NoisyPrior(np.array([-3, -1, 0]), Fraction(1), 5)
     assert gone.clipped.tolist() == [1 / 3] * 3
     assert NoisyPrior(np.array([-3, 1, 3]), Fraction(1), 5).clipped.tolist() == [0, 0.25, 0.75]
+
+
+@pytest.mark.slow
+@pytest.mark.statistical
+def test_simulated_continuous_noise_follows_its_density() -> None:
+    for law in (
+        Laplace(2.0 / 0.8),
+        Staircase(2.0, 0.8, best_gamma(0.8, squared=True)),
+        Staircase(2.0, 3.0, best_gamma(3.0, squared=False)),
+    ):
+        sample = with_noise(np.full(200_000, 0.5), law, seeded_entropy(5)) - 0.5
+
+        def cdf(x: Floats, law: Laplace | Staircase = law) -> Floats:
+            tail = law.survival(np.abs(x))
+            return np.where(x < 0, tail, 1 - tail)
+
+        assert follows(sample, cdf)
+        assert not follows(sample * 1.1, cdf)

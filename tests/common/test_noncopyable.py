@@ -23,12 +23,12 @@ import joblib
 import numpy as np
 import pytest
 
-from labelveil.common import sole
+from labelveil.common import noncopyable
 from labelveil.common.engine.task import Secrets
 from labelveil.common.entropy import Entropy, seeded_entropy, system_entropy
 from labelveil.common.errors import BudgetError, PrivacyError
 from labelveil.common.guarantees import Filter, Odometer, PureDP
-from labelveil.common.mechanisms.continual.tree import RunningSums, TreeNoise
+from labelveil.common.mechanisms.continual import RunningSums, TreeNoise
 from labelveil.common.mechanisms.interactive import (
     ChangeStream,
     HeldOutcome,
@@ -39,8 +39,8 @@ from labelveil.common.mechanisms.interactive import (
 )
 from labelveil.common.mechanisms.interactive.targets import not_prior
 from labelveil.common.mechanisms.thresholdout import ReusableHoldout, Thresholdout
+from labelveil.common.noncopyable import NonCopyable, ProcessLock
 from labelveil.common.randomizers import build_randomizer
-from labelveil.common.sole import Sole, Turn
 from tests.effort import one_in
 from tests.imports import import_name, modules, parsed
 
@@ -112,9 +112,9 @@ def forked(work: Callable[[], Any]) -> Iterator[Any]:
 def test_a_fork_of_a_fork_is_another_process_even_of_the_same_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sole, "_forks", 1)
+    monkeypatch.setattr(noncopyable, "_forks", 1)
     entropy = system_entropy()
-    sole._forked()
+    noncopyable._forked()
     with pytest.raises(PrivacyError, match="was made before a fork"):
         entropy.words("labels", 0, 1)
 
@@ -177,7 +177,7 @@ def test_a_fork_in_the_midst_of_a_call_does_not_hang() -> None:
     entropy, inside, done = system_entropy(), threading.Event(), threading.Event()
 
     def hold() -> None:
-        with entropy._turn:
+        with entropy._lock:
             inside.set()
             done.wait(60)
 
@@ -292,7 +292,7 @@ def until_refused(ask: Callable[[], Any]) -> list[Any]:
             return answers
 
 
-class Unlocked(Turn):
+class Unlocked(ProcessLock):
     """The twin: everybody's turn."""
 
     __slots__ = ()
@@ -304,10 +304,10 @@ class Unlocked(Turn):
         pass
 
 
-def published(it: Sole, ask: Callable[[], Any], *, locked: bool) -> int:
+def published(it: NonCopyable, ask: Callable[[], Any], *, locked: bool) -> int:
     """How many answers 8 threads get until all of them are refused."""
     if not locked:
-        it._turn = Unlocked("twin")
+        it._lock = Unlocked("twin")
     return sum(map(len, in_threads(lambda: until_refused(ask))))
 
 
@@ -461,7 +461,7 @@ def found_in(trees: dict[str, ast.Module]) -> dict[tuple[str, str], ast.ClassDef
         if isinstance(node, ast.ClassDef)
     }
     found: dict[tuple[str, str], ast.ClassDef] = {}
-    names = {"WordSource", "Sole"}
+    names = {"WordSource", "NonCopyable"}
     while True:
         more = {key: n for key, n in classes.items() if key not in found and _keeps(n, names)}
         if not more:
@@ -478,7 +478,7 @@ def unguarded(node: ast.ClassDef) -> list[str]:
             part
             for part in ast.walk(method)
             if isinstance(part, ast.With)
-            and any("_turn" in _names(item.context_expr) for item in part.items)
+            and any("_lock" in _names(item.context_expr) for item in part.items)
         ]
         within = sum(len(_kept(_as_method(turn))) for turn in turns)
         if not method.name.startswith("_") and within < len(_kept(method)):
@@ -497,8 +497,11 @@ def test_whatever_draws_or_charges_is_one_processs_own() -> None:
     assert {"Session", "ReusableHoldout", "Filter", "Ledger"} <= {name for _, name in found}
     for (module, name), node in found.items():
         cls = getattr(import_module(import_name(module)), name)
-        assert issubclass(cls, Sole), (module, name)
-        assert cls.__reduce_ex__ is Sole.__reduce_ex__ or issubclass(cls, Entropy), (module, name)
+        assert issubclass(cls, NonCopyable), (module, name)
+        assert cls.__reduce_ex__ is NonCopyable.__reduce_ex__ or issubclass(cls, Entropy), (
+            module,
+            name,
+        )
         if not name.startswith("_"):  # which one function holds, and hands to nobody
             assert unguarded(node) == [], (module, name)
 
@@ -518,7 +521,9 @@ def test_whatever_draws_or_charges_is_one_processs_own() -> None:
     ],
 )
 def test_a_class_that_keeps_noise_or_a_budget_is_found(body: str) -> None:
-    session_class = "class Session(Sole):\n def run(self):\n  with self._turn:\n   self.n = 1"
+    session_class = (
+        "class Session(NonCopyable):\n def run(self):\n  with self._lock:\n   self.n = 1"
+    )
     found = found_in({"m": ast.parse(f"{session_class}\n{body}")})
     assert {name for _, name in found} == {"Session", "Kept"}
     assert unguarded(found["m", "Session"]) == []
@@ -527,8 +532,9 @@ def test_a_class_that_keeps_noise_or_a_budget_is_found(body: str) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        "class Loose(Sole):\n def run(self):\n  self.n += 1",
-        "class Loose(Sole):\n def run(self):\n  self.n[3] = 1\n  with self._turn:\n   self.n = 1",
+        "class Loose(NonCopyable):\n def run(self):\n  self.n += 1",
+        "class Loose(NonCopyable):\n def run(self):\n  self.n[3] = 1\n"
+        "  with self._lock:\n   self.n = 1",
     ],
 )
 def test_a_change_outside_of_the_lock_is_found(body: str) -> None:

@@ -30,7 +30,7 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-class Turn:
+class ProcessLock:
     """A lock of one process, as a context manager: one holder at a time, and none within one.
 
     ``PrivacyError`` in another process than the one that made it, unless it holds ``anywhere``, and
@@ -70,14 +70,14 @@ class Turn:
         self._lock.release()
 
 
-class Sole:
-    """Base of what draws or charges: its methods do so inside ``with self._turn``."""
+class NonCopyable:
+    """Base of what draws or charges: its methods do so inside ``with self._lock``."""
 
-    __slots__ = ("_turn",)
+    __slots__ = ("_lock",)
 
     def __init__(self, *, anywhere: bool = False) -> None:
         """``anywhere`` is for what repeats its words anyway, in tests."""
-        self._turn = Turn(type(self).__name__, anywhere=anywhere)
+        self._lock = ProcessLock(type(self).__name__, anywhere=anywhere)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         """Refuse ``copy``, ``deepcopy`` and ``pickle``, which all ask here."""

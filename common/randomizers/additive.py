@@ -4,9 +4,13 @@ and the exponential mechanism, Laplace noise within the range.
 Adding noise of these laws to a label is ε-DP for labels at most Δ apart, Δ being the grid's range,
 and everything after that is post-processing.
 
-*Continuous laws* are rounded to a lattice at random and without bias, which has a closed form: with
-G(x) = E max(N - x, 0), the probability of lattice point x_j is the second difference of
-max(x - y, 0) + G(|x - y|) over the lattice. *Discrete laws* live on an equally spaced lattice.
+All laws are symmetric. Each is given by its upper tail, from which a channel's probabilities follow
+as differences: ``survival``, P(N > x) for x >= 0, on the integers P(N >= x) for whole x >= 1; and
+``excess``, G(x) = E max(N - x, 0).
+
+*Continuous laws* are rounded to a lattice at random and without bias, which has a closed form: the
+probability of lattice point x_j is the second difference of max(x - y, 0) + G(|x - y|) over the
+lattice. *Discrete laws* live on an equally spaced lattice.
 
 Beyond the range the lattice continues for 16 noise scales (blocks of equal width, for the discrete
 laws), and what lies further out goes to one last output on each side. Its value is the mean of what
@@ -20,20 +24,14 @@ Grids of more than 513 points are thinned first
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from labelveil.common.arrays import Floats
 from labelveil.common.errors import ConfigError
-from labelveil.common.randomizers.additive.laws import (
-    DiscreteLaplace,
-    DiscreteStaircase,
-    Laplace,
-    Staircase,
-    best_gamma,
-    best_stair,
-)
 from labelveil.common.randomizers.base import Problem, Randomizer, register
 from labelveil.common.randomizers.exact_rows import check_size, sorted_channel
 from labelveil.common.randomizers.knots import choose_knots, interpolation, over_knots
@@ -47,6 +45,159 @@ _TAILS = 64
 _FEWEST_STEPS = 32
 _REACH = 16.0
 _EVEN = 1e-9
+
+
+@dataclass(frozen=True)
+class Laplace:
+    """Density e^{-|x|/b} / (2b), b = Δ/ε (Dwork, McSherry, Nissim and Smith 2006).
+
+    The variance is 2b², E|N| = b.
+    """
+
+    scale: float  # b > 0, in the label's units
+
+    def survival(self, x: Floats) -> Floats:
+        return np.asarray(np.exp(-x / self.scale) / 2)
+
+    def excess(self, x: Floats) -> Floats:
+        return np.asarray(self.scale * np.exp(-x / self.scale) / 2)
+
+
+@dataclass(frozen=True)
+class Staircase:
+    """The staircase density of Geng and Viswanath (*The Optimal Mechanism in DP*, ISIT 2014).
+
+    With b = e^{-ε}: a on [0, γΔ), a·b on [γΔ, Δ), times b on each further Δ, symmetric, and
+    a = (1 - b) / (2Δ(γ + b(1 - γ))).
+    """
+
+    span: float  # Δ > 0
+    epsilon: float  # ε > 0
+    gamma: float  # γ in 0 … 1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.gamma <= 1:
+            raise ConfigError(f"gamma={self.gamma:g} must lie in 0 … 1; leave it out for the best")
+
+    @property
+    def decay(self) -> float:
+        """b = e^{-ε}."""
+        return math.exp(-self.epsilon)
+
+    @property
+    def height(self) -> float:
+        """The density at 0, a(γ)."""
+        b = self.decay
+        return -math.expm1(-self.epsilon) / (2 * self.span * (self.gamma + b * (1 - self.gamma)))
+
+    def _step(self, x: Floats) -> tuple[Floats, Floats, Floats]:
+        """The period of x, and how far x lies on the period's high and low stair."""
+        period = np.floor(x / self.span)
+        rest = np.clip(x - period * self.span, 0.0, self.span)
+        edge = self.gamma * self.span
+        return period, np.minimum(rest, edge), np.maximum(rest - edge, 0.0)
+
+    def survival(self, x: Floats) -> Floats:
+        period, high, low = self._step(x)
+        b, a = self.decay, self.height
+        return np.asarray(b**period * (0.5 - a * high - a * b * low))
+
+    def excess(self, x: Floats) -> Floats:
+        period, high, low = self._step(x)
+        whole = self._area(np.array(self.gamma * self.span), np.array((1 - self.gamma) * self.span))
+        return np.asarray(self.decay**period * (whole / (1 - self.decay) - self._area(high, low)))
+
+    def _area(self, high: Floats, low: Floats) -> Floats:
+        """∫ survival over the first ``high`` of the high stair and ``low`` of the low one."""
+        a, b = self.height, self.decay
+        edge = 0.5 - a * self.gamma * self.span
+        return np.asarray(high / 2 - a * high**2 / 2 + edge * low - a * b * low**2 / 2)
+
+
+@dataclass(frozen=True)
+class DiscreteStaircase:
+    """The staircase law on the integers (Geng and Viswanath 2014), Δ whole steps wide.
+
+    With b = e^{-ε}: P(i) = a for 0 <= i < r, a·b for r <= i < Δ, times b on each further Δ,
+    symmetric, and a = (1 - b) / (2r + 2b(Δ - r) - (1 - b)).
+    """
+
+    steps: int  # Δ >= 1
+    epsilon: float  # ε > 0
+    stair: int  # r in 1 … Δ
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.stair <= self.steps:
+            raise ConfigError(f"r={self.stair} must lie in 1 … {self.steps}; leave it out for best")
+
+    @property
+    def decay(self) -> float:
+        return math.exp(-self.epsilon)
+
+    @property
+    def height(self) -> float:
+        """P(0), a(r)."""
+        b, gone = self.decay, -math.expm1(-self.epsilon)
+        return gone / (2 * self.stair + 2 * b * (self.steps - self.stair) - gone)
+
+    def _tails(self) -> tuple[Floats, Floats]:
+        """P(N >= i) for i = 0 … Δ - 1, counting N = 0 whole, and E max(N - i, 0)."""
+        a, b, size = self.height, self.decay, self.steps
+        law = np.where(np.arange(size) < self.stair, a, a * b)
+        period = law.sum() / (1 - b)
+        tail = np.concatenate([law[::-1].cumsum()[::-1] + b * period, [b * period]])
+        beyond = tail[1:]  # E max(N - i, 0) = Σ_{j > i} P(N >= j)
+        whole = beyond.sum() / (1 - b)
+        excess = whole - np.concatenate([[0.0], beyond[:-1].cumsum()])
+        return np.asarray(tail[:-1]), np.asarray(excess)
+
+    def survival(self, n: Floats) -> Floats:
+        period, rest = np.divmod(np.asarray(n), self.steps)
+        return np.asarray(self.decay**period * self._tails()[0][rest.astype(np.int64)])
+
+    def excess(self, n: Floats) -> Floats:
+        period, rest = np.divmod(np.asarray(n), self.steps)
+        return np.asarray(self.decay**period * self._tails()[1][rest.astype(np.int64)])
+
+    def moment(self, power: int) -> float:
+        """E|N|^power for power 1 or 2, in steps: with e_i = E max(N - i, 0) it is 2 e_0, or
+        2 Σ (e_i + e_(i+1)) over all i >= 0."""
+        excess = self._tails()[1]
+        if power == 1:
+            return 2 * float(excess[0])
+        return 4 * float(excess.sum()) / -math.expm1(-self.epsilon) - 2 * float(excess[0])
+
+
+@dataclass(frozen=True)
+class DiscreteLaplace:
+    """P(i) = (1 - q)/(1 + q) · q^|i| with q = e^{-ε/Δ} (Ghosh, Roughgarden, Sundararajan 2012)."""
+
+    steps: int  # Δ >= 1, in grid steps
+    epsilon: float  # ε > 0
+
+    def survival(self, n: Floats) -> Floats:
+        rate = self.epsilon / self.steps
+        return np.asarray(np.exp(-rate * np.asarray(n)) / (1 + math.exp(-rate)))
+
+    def excess(self, n: Floats) -> Floats:
+        rate = self.epsilon / self.steps
+        return np.asarray(self.survival(np.asarray(n) + 1) / -math.expm1(-rate))
+
+
+def best_gamma(epsilon: float, *, squared: bool) -> float:
+    """The γ of the staircase of least variance, or of least E|N| (Geng and Viswanath 2014)."""
+    if not squared:
+        return 1 / (1 + math.exp(epsilon / 2))
+    b, gone = math.exp(-epsilon), -math.expm1(-epsilon)
+    # b - 2b² + 2b⁴ - b⁵ = b (1 - b)³ (1 + b), without the cancellation
+    return -b / gone + math.cbrt(b * (1 + b) / 2) / gone
+
+
+def best_stair(steps: int, epsilon: float, *, squared: bool) -> int:
+    """The r in 1 … Δ of least variance, or of least E|N|, by search."""
+    power = 2 if squared else 1
+    moments = [DiscreteStaircase(steps, epsilon, r).moment(power) for r in range(1, steps + 1)]
+    return 1 + int(np.argmin(moments))
 
 
 @register("laplace", scale=float, clip=bool)
@@ -189,11 +340,13 @@ def _continuous(
     matrix = np.maximum(interpolation(labels, places) + bend, 0.0)
     if not clip:
         far = np.stack([labels - places[0], places[-1] - labels])
-        beyond, excess = law.survival(far), law.excess(far)
-        matrix[:, 0] = np.maximum(matrix[:, 0] - beyond[0], 0.0)
-        matrix[:, -1] = np.maximum(matrix[:, -1] - beyond[1], 0.0)
-        matrix = np.column_stack([beyond[0], matrix, beyond[1]])
-        mean = (excess @ problem.prior) / (beyond @ problem.prior)
+        survival, excess = law.survival(far), law.excess(far)
+        # what the second differences put on the ends stands for all that lies further out as well:
+        # that goes to outputs of its own, whose value is the mean of what it stands for
+        matrix[:, 0] = np.maximum(matrix[:, 0] - survival[0], 0.0)
+        matrix[:, -1] = np.maximum(matrix[:, -1] - survival[1], 0.0)
+        matrix = np.column_stack([survival[0], matrix, survival[1]])
+        mean = (excess @ problem.prior) / (survival @ problem.prior)
         places = np.concatenate([[places[0] - mean[0]], places, [places[-1] + mean[1]]])
     matrix /= matrix.sum(axis=1, keepdims=True)
     channel, _ = sorted_channel(labels, places, matrix, problem.epsilon)
@@ -227,11 +380,9 @@ def _discrete(
         raise ConfigError(f"tails={tails} must be at least 1")
     m = lattice.size
     position = np.arange(m)
-    distance = np.arange(1, m + 1)
-    upper = law.survival(distance.astype(np.float64))  # P(N >= 1 … m)
+    upper = law.survival(np.arange(1.0, m + 1))  # P(N >= 1 … m)
     noise = np.concatenate([[1 - 2 * upper[0]], upper[:-1] - upper[1:]])  # P(N = 0 … m - 1)
     matrix = noise[np.abs(position[:, None] - position)]
-    step = (lattice[-1] - lattice[0]) / (m - 1)
     # labels that float error moved off the lattice are put back
     nearest = lattice[np.abs(problem.labels[:, None] - lattice).argmin(axis=1)]
     close = np.abs(problem.labels - nearest) < _EVEN * (lattice[-1] - lattice[0])
@@ -242,20 +393,7 @@ def _discrete(
         matrix[:, -1] += upper[::-1]
     else:
         width = int(np.ceil(_REACH * (m - 1) / problem.epsilon / tails))
-        edges = (position[:, None] + 1 + width * np.arange(tails)).astype(np.float64)
-        survival, excess = law.survival(edges), law.excess(edges)
-        total = excess + edges * survival  # E[N; N >= edge]
-        blocks = -np.diff(survival, axis=1, append=0.0)
-        first = -np.diff(total, axis=1, append=0.0)
-        # steps below the lower end that a block's output stands for, on average over the prior
-        weights = problem.prior @ rounding
-        # those so far out that floats hold no mass of them stand for nothing
-        held = np.flatnonzero(np.minimum(weights @ blocks, weights[::-1] @ blocks) > 0)
-        blocks, first = blocks[:, : held[-1] + 1], first[:, : held[-1] + 1]
-        depth = weights @ (first - position[:, None] * blocks)
-        height = weights[::-1] @ (first - position[:, None] * blocks)
-        below = lattice[0] - step * depth / (weights @ blocks)
-        above = lattice[-1] + step * height / (weights[::-1] @ blocks)
+        blocks, below, above = _outside(law, lattice, problem.prior @ rounding, width, tails)
         matrix = np.hstack([blocks[:, ::-1], matrix, blocks[::-1]])
         places = np.concatenate([below[::-1], lattice, above])
     check_size(problem.labels.size, places.size)
@@ -264,3 +402,34 @@ def _discrete(
     channel, _ = sorted_channel(problem.labels, places, matrix, problem.epsilon)
     facts = {**details, "steps": m - 1, "clip": clip}
     return Randomizer(name, channel, problem.prior, problem.loss, facts)
+
+
+def _outside(
+    law: DiscreteLaplace | DiscreteStaircase,
+    lattice: Floats,
+    weights: Floats,
+    width: int,
+    tails: int,
+) -> tuple[Floats, Floats, Floats]:
+    """Outputs beyond a lattice of m points, in ``tails`` blocks of ``width`` steps on either side.
+
+    (m, t) the probability of each block below, the nearest first, from each point; above, it is
+    that of the points in reverse, as the law is symmetric. (t,) what blocks below and (t,) above
+    stand for: the mean of what falls into them, under the points' (m,) ``weights``.
+    """
+    position, step = np.arange(lattice.size), (lattice[-1] - lattice[0]) / (lattice.size - 1)
+    # noise that leads from a point to each block's first step; the last block never ends
+    edges = (position[:, None] + 1 + width * np.arange(tails)).astype(np.float64)
+    survival, excess = law.survival(edges), law.excess(edges)
+    total = excess + edges * survival  # E[N; N >= edge]
+    blocks = -np.diff(survival, axis=1, append=0.0)
+    first = -np.diff(total, axis=1, append=0.0)
+    # those so far out that floats hold no mass of them stand for nothing
+    held = np.flatnonzero(np.minimum(weights @ blocks, weights[::-1] @ blocks) > 0)
+    blocks, first = blocks[:, : held[-1] + 1], first[:, : held[-1] + 1]
+    # steps beyond the end, on average: the noise less what leads to the end
+    depth = weights @ (first - position[:, None] * blocks)
+    height = weights[::-1] @ (first - position[:, None] * blocks)
+    below = lattice[0] - step * depth / (weights @ blocks)
+    above = lattice[-1] + step * height / (weights[::-1] @ blocks)
+    return blocks, below, above

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import chain, islice
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -23,9 +23,9 @@ from labelveil.common.guarantees import Guarantee, PureDP, Unit, compose, guaran
 from labelveil.common.mechanisms.group_sums.lattice import Lattice
 from labelveil.common.mechanisms.group_sums.question import bits_of
 from labelveil.common.randomizers import NoisyPrior
-from labelveil.common.randomizers.cells import Cells, Codebook, Group
+from labelveil.common.randomizers.cells import Cells, Group
 from labelveil.common.randomizers.grid import Grid
-from labelveil.common.randomizers.message.codebooks import Codebooks
+from labelveil.common.randomizers.message.codebooks import Codebook, Codebooks
 from labelveil.common.randomizers.message.message import Message, Released
 from labelveil.common.randomizers.message.strata import (
     BINS,
@@ -358,8 +358,7 @@ class StatedMessage(Heading):
     def prior_guarantee(self) -> PureDP:
         """Of all histograms."""
         nothing = PureDP.of(0, unit=self.labels_guarantee.unit)
-        each = (counted.spent for counted in (*self.priors, *self.tables))
-        return reduce(PureDP.compose, each, nothing)
+        return compose([nothing, *(counted.spent for counted in (*self.priors, *self.tables))])
 
     @property
     def labels_guarantee(self) -> PureDP:
@@ -367,7 +366,7 @@ class StatedMessage(Heading):
         sums, of which it is in one."""
         if self.sums is not None:
             return self.sums.spent
-        each = [reduce(PureDP.compose, (s.spent for s in stratum)) for stratum in self.by_stratum]
+        each = [compose(sent.spent for sent in stratum) for stratum in self.by_stratum]
         return max(each, key=lambda spent: spent.exact_epsilon)
 
     @property

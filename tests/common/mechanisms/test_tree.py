@@ -11,8 +11,7 @@ import pytest
 from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import BudgetError, DataError, PrivacyError
 from labelveil.common.guarantees import PureDP, ZeroConcentratedDP
-from labelveil.common.mechanisms.continual import RunningSums
-from labelveil.common.mechanisms.continual.tree import TreeNoise
+from labelveil.common.mechanisms.continual import RunningSums, TreeNoise
 from tests.statistics import fits, gaussian_mass, laplace_mass
 
 QUIET = Fraction(1, 64)

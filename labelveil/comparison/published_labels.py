@@ -4,7 +4,7 @@ Labels are rounded down to integers, k of them, but for continuous noise, which 
 Algorithm 2 on all amounts would be expensive. What needs a prior spends ε₁ = √(4k/n) on it,
 however small ε is, clips the noisy histogram at 0 and normalises it; what needs none spends all of
 ε on the labels. Under Poisson loss, too, bins are those of the squared error. For comparisons: what
-a release does says :mod:`labelveil.common.randomizers.message.steps`.
+a release does says :mod:`labelveil.common.randomizers.message.plan`.
 
 Nor may labels with continuous noise leave. A sum in floating point shows in its last bits which
 labels could have led to it: the noise values that a float sampler can return have gaps, and the
@@ -24,12 +24,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from labelveil.common.arrays import Floats
-from labelveil.common.entropy import Entropy
+from labelveil.common.entropy import Entropy, unit_floats
 from labelveil.common.errors import ConfigError, PrivacyError
 from labelveil.common.exact.rational import rational
-from labelveil.common.randomizers.additive.laws import Laplace, Staircase, best_gamma
+from labelveil.common.exact.rounding import float_below
+from labelveil.common.randomizers.additive import Laplace, Staircase, best_gamma
 from labelveil.common.randomizers.base import build_randomizer, check_epsilon
-from labelveil.common.randomizers.budget import round_down
 from labelveil.common.randomizers.grid import Grid
 from labelveil.common.randomizers.message.terms import LabelTerms
 from labelveil.common.randomizers.prior import private_prior, rational_epsilon
@@ -64,9 +64,7 @@ def with_noise(labels: Floats, law: Laplace | Staircase, entropy: Entropy) -> Fl
     """
     words = entropy.words("simulation", 0, labels.size)
     sign = np.where(words & np.uint64(1), 1.0, -1.0)
-    # the upper 53 bits, centred in their cell: a tail probability in (0, 1/2)
-    tail = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-54
-    return np.asarray(labels + sign * _quantile(law, tail))
+    return np.asarray(labels + sign * _quantile(law, unit_floats(words) / 2))
 
 
 def _quantile(law: Laplace | Staircase, tail: Floats) -> Floats:
@@ -110,15 +108,7 @@ def randomize_as_published(
     grid = integers(terms.lower, terms.upper)
     values = np.asarray(labels, dtype=np.float64)
     if continuous:
-        low, high = terms.lower, terms.upper
-        check_epsilon(epsilon)
-        law: Laplace | Staircase = Laplace((high - low) / epsilon)
-        if terms.randomizer == "staircase":
-            law = Staircase(high - low, epsilon, best_gamma(epsilon, squared=True))
-        sent = with_noise(np.clip(values, low, high), law, entropy)
-        if terms.options.get("clip"):
-            sent = np.clip(sent, low, high)
-        return PublishedLabels(sent, Fraction(0), None)
+        return PublishedLabels(_with_noise(values, terms, epsilon, entropy), Fraction(0), None)
     whole = np.clip(np.floor(values), grid.lower, grid.upper)
     rows, k = whole.size, len(grid)
     indices = (whole - grid.lower).astype(np.int64)
@@ -136,10 +126,21 @@ def randomize_as_published(
         terms.randomizer,
         labels=grid.points,
         prior=prior,
-        epsilon=round_down(rational(epsilon) - first),
+        epsilon=float_below(rational(epsilon) - first),
         loss="squared" if terms.loss == "poisson" else terms.loss,
         rows=rows,
         **terms.options,
     )
     outputs = made.channel.outputs
     return PublishedLabels(outputs[made.randomize_indices(indices, entropy)], first, outputs.size)
+
+
+def _with_noise(values: Floats, terms: LabelTerms, epsilon: float, entropy: Entropy) -> Floats:
+    """Labels within their bounds with Laplace or staircase noise, clipped if options say so."""
+    low, high = terms.lower, terms.upper
+    check_epsilon(epsilon)
+    law: Laplace | Staircase = Laplace((high - low) / epsilon)
+    if terms.randomizer == "staircase":
+        law = Staircase(high - low, epsilon, best_gamma(epsilon, squared=True))
+    sent = with_noise(np.clip(values, low, high), law, entropy)
+    return np.clip(sent, low, high) if terms.options.get("clip") else sent

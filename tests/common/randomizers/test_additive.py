@@ -8,11 +8,10 @@ from scipy.integrate import quad
 from scipy.optimize import minimize_scalar
 
 from labelveil.common.arrays import Floats
-from labelveil.common.entropy import seeded_entropy
 from labelveil.common.errors import ConfigError
 from labelveil.common.exact.rational import exp_lower_bound
 from labelveil.common.randomizers import build_randomizer
-from labelveil.common.randomizers.additive.laws import (
+from labelveil.common.randomizers.additive import (
     DiscreteLaplace,
     DiscreteStaircase,
     Laplace,
@@ -20,8 +19,6 @@ from labelveil.common.randomizers.additive.laws import (
     best_gamma,
     best_stair,
 )
-from labelveil.common.randomizers.as_published import with_noise
-from tests.statistics import follows
 
 LABELS = np.linspace(0.0, 2.0, 21)
 PRIOR = np.full(21, 1 / 21)
@@ -250,24 +247,6 @@ def test_exponential_is_laplace_conditioned_on_the_range() -> None:
     wanted = (density[:, None] * cell).sum(axis=0) / density.sum()
     np.testing.assert_allclose(channel.probabilities[5, [0, 5, 13]], wanted, rtol=1e-4)
     assert 0.7 < channel.epsilon < 1.5
-
-
-@pytest.mark.slow
-@pytest.mark.statistical
-def test_simulated_continuous_noise_follows_its_density() -> None:
-    for law in (
-        Laplace(2.0 / 0.8),
-        Staircase(2.0, 0.8, best_gamma(0.8, squared=True)),
-        Staircase(2.0, 3.0, best_gamma(3.0, squared=False)),
-    ):
-        sample = with_noise(np.full(200_000, 0.5), law, seeded_entropy(5)) - 0.5
-
-        def cdf(x: Floats, law: Laplace | Staircase = law) -> Floats:
-            tail = law.survival(np.abs(x))
-            return np.where(x < 0, tail, 1 - tail)
-
-        assert follows(sample, cdf)
-        assert not follows(sample * 1.1, cdf)
 
 
 @pytest.mark.parametrize("name", ["discrete-laplace", "discrete-staircase"])

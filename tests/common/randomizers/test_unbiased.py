@@ -15,7 +15,7 @@ from labelveil.common.arrays import Floats
 from labelveil.common.errors import PrivacyError
 from labelveil.common.exact.rational import exp_lower_bound
 from labelveil.common.randomizers import build_randomizer
-from labelveil.common.randomizers.unbiased.program import Solution, _Newton, solve_unbiased
+from labelveil.common.randomizers.unbiased import Solution, _Newton, solve_unbiased
 from tests.ending import ending
 
 

@@ -1,1 +1,0 @@
-"""Label randomizers that add noise: Laplace, staircase, discrete versions, exponential."""

@@ -1,1 +1,0 @@
-"""Unbiased randomizers: the linear program and its columns."""

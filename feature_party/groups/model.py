@@ -50,7 +50,7 @@ class _Kind(NamedTuple):
     """Whether predictions differ by factors, as of amounts and counts, or by terms."""
 
 
-_KINDS = (_Kind(0.5, True), _Kind(1.0, False), _Kind(0.5, False), _Kind(1.0, True))
+_KINDS = (_Kind(0.5, True), _Kind(1.0, True), _Kind(0.5, True), _Kind(1.0, False))
 """Which is better differs from set to set and from split to split, and so do two of a kind; their
 mean, by how likely the sums are under each, is as good as the best one."""
 _MANY_SUMS = 5_000

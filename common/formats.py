@@ -128,7 +128,7 @@ MODEL = Format("labelveil-model", 3, 2, "726a606a0528e498")
 MODELS = Format("labelveil-models", 1, 1, "b4101f5e9bc9504e")
 """The models of all labels."""
 
-SUMS_MODEL = Format("labelveil-sums-model", 2, 1, "3d7fd762d4d07d87")
+SUMS_MODEL = Format("labelveil-sums-model", 3, 1, "eb9de11ab7d67366")
 """A model of sums over groups."""
 
 EXPORT = Format("labelveil-export", 2, 2, "32a08747a02984cb")

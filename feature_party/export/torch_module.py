@@ -186,7 +186,7 @@ class _ServedRidge(nn.Module):
 
     def __init__(self, ridge: Ridge) -> None:
         super().__init__()
-        self.linear = ridge.linear
+        self.linear, self.link = ridge.linear, ridge.link
         self.scales: Tensor
         self.frequencies: Tensor
         self.phases: Tensor
@@ -196,7 +196,7 @@ class _ServedRidge(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         features = features_of(x, self.scales, self.frequencies, self.phases, self.linear)
-        return features.double() @ self.coefficients
+        return self.link.mean(features.double() @ self.coefficients)
 
 
 class ServedInputs(nn.Module):

@@ -79,19 +79,20 @@ def boost(
     inputs: Floats | Singles,
     data: SumRows,
     near: Floats,
-    deviation: float,
+    deviations: Floats,
     seed: int,
     far: Floats | None = None,
     one_of: Sequence[range] = (),
 ) -> Boosted | None:
-    """Learn from sums over (n, F) rows, of labels with this deviation around predictions.
+    """Learn from sums over (n, F) rows.
 
-    (n,) ``near`` are predictions of all rows, around which sums are lines, and (G,) ``far`` is by
+    (n,) ``near`` are predictions of all rows, around which sums are lines and labels have these
+    (n,) ``deviations``, and (G,) ``far`` is by
     how much sums miss these, if that is to say what each tells, as Laplace's law has it. Of each
     range of ``one_of`` one column at most is 1, and all others are 0. None where no sum has a
     slope, all labels being clipped. ``ConfigError`` if LightGBM cannot be loaded.
     """
-    moments, variances, slopes = data.moments(near, deviation)
+    moments, variances, slopes = data.moments(near, deviations)
     targets = data.sums - data.by_group(moments - slopes * near[data.rows])
     within = data.by_group(variances)
     variances = within + data.noise if far is None else as_normal(far, within, data.noise)[0]

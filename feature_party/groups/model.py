@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 import polars as pl
@@ -25,6 +25,7 @@ from labelveil.feature_party.ridge.codes import CodeRows
 from labelveil.feature_party.ridge.columns import MOST_VALUES, columns_of, values_of
 from labelveil.feature_party.ridge.fit import RidgeFit
 from labelveil.feature_party.ridge.law import SumRows
+from labelveil.feature_party.ridge.links import Cube
 from labelveil.feature_party.ridge.ridge import Ridge, Rows, compressed
 from labelveil.feature_party.schema import NOTHING, Stated
 from labelveil.feature_party.threads import side_by_side, threads_for
@@ -40,9 +41,18 @@ def encoder_of(table: pl.DataFrame, stated: Stated) -> Encoder:
     return Encoder.fit(table, stated=stated, pieces=1)
 
 
-_ALONG = (0.5, 1.0, 0.5, 1.0)
-"""Of each ridge, the share of the columns that a wave runs along. Which is better differs from set
-to set and from split to split, and so do two of a kind; their mean is as good as the best one."""
+class _Kind(NamedTuple):
+    """Of a ridge."""
+
+    along: float
+    """Share of the columns that a wave runs along."""
+    by_factors: bool
+    """Whether predictions differ by factors, as of amounts and counts, or by terms."""
+
+
+_KINDS = (_Kind(0.5, True), _Kind(1.0, True), _Kind(0.5, True), _Kind(1.0, False))
+"""Which is better differs from set to set and from split to split, and so do two of a kind; their
+mean, by how likely the sums are under each, is as good as the best one."""
 _MANY_SUMS = 5_000
 """By which one ridge is learned alone, beside trees: these count for five sixths by then, and more
 ridges predict no better."""
@@ -113,12 +123,15 @@ class SumsModel:
         inputs = columns_of(encoder, encoder.encode(table))
         ends, rows = (lattice.lower, lattice.upper), compressed(inputs)
 
-        def fit(number: int, start: float, along: float) -> RidgeFit:
-            return RidgeFit(rows, data, *ends, number, start, beside, along)
+        cube = Cube.around(data.average if beside is None else beside.mean, *ends)
+
+        def fit(number: int, start: float, kind: _Kind) -> RidgeFit:
+            link = cube if kind.by_factors else None
+            return RidgeFit(rows, data, *ends, number, start, beside, kind.along, link=link)
 
         with threads_for(table.height):
             many = beside is None and data.sums.size >= _MANY_SUMS
-            kinds = _ALONG[:1] if many else _ALONG
+            kinds = _KINDS[:1] if many else _KINDS
             ridges, misses = zip(*_fit_ridges(fit, seed, kinds), strict=True)
             model = cls(encoder, ridges, lattice)
             if beside is None and model.learned and data.sums.size >= _LEAST_SUMS:
@@ -141,12 +154,12 @@ class SumsModel:
     ) -> Self:
         """The same with trees beside the ridges, which say how far each sum is off; a warning where
         none can be boosted."""
-        deviation = float(self.weights @ [ridge.deviation for ridge in self.ridges])
         known = [miss for miss in misses if miss is not None]
         far = self.weights @ known if known else None
         try:
             near = self._clipped(self._of_ridges(rows))
-            trees = boost(inputs, data, near, deviation, seed, far, values_of(self.encoder))
+            deviations = self._deviations(near)
+            trees = boost(inputs, data, near, deviations, seed, far, values_of(self.encoder))
         except ConfigError as error:
             warnings.warn(str(error), stacklevel=3)
             return self
@@ -211,6 +224,14 @@ class SumsModel:
             mean += weight * ridge.predict(rows)
         return mean
 
+    def _deviations(self, near: Floats) -> Floats:
+        """(n,) how labels deviate from these predictions."""
+        found = np.zeros(near.size)
+        for weight, ridge in zip(self.weights, self.ridges, strict=True):
+            relative = ridge.link.relative_deviation(ridge.link.inverse(near))
+            found += weight * ridge.deviation * relative / np.sqrt(np.mean(relative**2))
+        return found
+
     def _with_boosted(self, mean: Floats, inputs: Singles) -> Floats:
         """(n,) what ridges and trees expect, of what ridges do."""
         if self.boosted is None:
@@ -243,21 +264,20 @@ def _check_bounds(problem: LabelProblem, lattice: Lattice) -> None:
 
 
 def _fit_ridges(
-    fit: Callable[[int, float, float], RidgeFit], seed: int, kinds: Sequence[float]
+    fit: Callable[[int, float, _Kind], RidgeFit], seed: int, kinds: Sequence[_Kind]
 ) -> list[tuple[Ridge, Floats | None]]:
     """Each ridge, from the start under which sums are likelier, and by how much sums miss it.
 
-    ``fit`` makes one of the number of its random features, its start, and the share of the columns
-    that a wave runs along, of which ``kinds`` has one for each.
+    ``fit`` makes one of the number of its random features, its start, and its kind.
     """
-    numbers = range(len(_ALONG) * seed, len(_ALONG) * seed + len(kinds))
+    numbers = range(len(_KINDS) * seed, len(_KINDS) * seed + len(kinds))
     constant = fit(numbers[0], _STARTS[0], kinds[0]).constant_evidence()
     with side_by_side() as (threads, go_on):
 
-        def best(number: int, along: float) -> tuple[Ridge, Floats | None]:
+        def best(number: int, kind: _Kind) -> tuple[Ridge, Floats | None]:
             found = list[tuple[Ridge, Floats | None]]()
             for start in _STARTS:
-                one = fit(number, start, along)
+                one = fit(number, start, kind)
                 found.append((one.run(constant, go_on), one.misses))
                 if found[-1][0].gain >= _FOUND:
                     break

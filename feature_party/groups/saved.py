@@ -34,6 +34,7 @@ from labelveil.feature_party.model.model import (
 from labelveil.feature_party.model.several_labels import LabelModels
 from labelveil.feature_party.model.trees import Trees, TreesShape
 from labelveil.feature_party.ridge.columns import values_of
+from labelveil.feature_party.ridge.links import Cube, Line
 from labelveil.feature_party.ridge.ridge import Ridge
 from labelveil.feature_party.tables import Table, collect_table
 
@@ -147,7 +148,7 @@ class SavedSums:
             if data["trees"] is not None:
                 boosted = _boosted(states.pop(), values_of(encoder, most), **data["trees"])
             ridges = tuple(
-                _ridge(state, {name: float(said) for name, said in numbers.items()})
+                _ridge(state, **numbers)
                 for state, numbers in zip(states, data["ridges"], strict=True)
             )
             facts = TypeAdapter(SumsFacts).validate_python(data["facts"])
@@ -177,8 +178,13 @@ def is_of_sums(directory: Path) -> bool:
     return False
 
 
-def _ridge(tensors: dict[str, Any], numbers: dict[str, Any]) -> Ridge:
-    return Ridge(**tensors, **numbers)
+def _ridge(tensors: dict[str, Any], *, cube: Any = None, **numbers: Any) -> Ridge:
+    """A ridge of its tensors and what ``model.json`` says of it: no cube before format 3."""
+    link = Line() if cube is None else TypeAdapter(Cube).validate_python(cube)
+    if isinstance(link, Cube) and not (math.isfinite(link.lower) and 0 < link.level < math.inf):
+        raise ValueError(f"predictions are {link}")
+    known: dict[str, Any] = {name: float(said) for name, said in numbers.items()}
+    return Ridge(link, **tensors, **known)
 
 
 def _boosted(
@@ -202,7 +208,10 @@ def _boosted(
     return Boosted(trees, float(constant), float(share))
 
 
-def _parts(ridge: Ridge) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+def _parts(ridge: Ridge) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """A ridge's tensors, and what ``model.json`` says of it."""
     values = {field.name: getattr(ridge, field.name) for field in fields(ridge)}
+    cube = asdict(link) if isinstance(link := values.pop("link"), Cube) else None
     tensors = {name: v for name, v in values.items() if isinstance(v, torch.Tensor)}
-    return tensors, {name: float(v) for name, v in values.items() if name not in tensors}
+    numbers = {name: float(v) for name, v in values.items() if name not in tensors}
+    return tensors, {**numbers, "cube": cube}

@@ -11,7 +11,7 @@ two outputs, whose likelihood is nearly a line in f, that is the decoding withou
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,10 +47,16 @@ class CodeRows:
         channels = [leg.channel for leg in problem.legs]
         return cls(rows, codes.astype(np.int64), problem.grid, channels, problem.mean)
 
-    def seen(self, predictions: Floats, deviation: float) -> tuple[Floats, Floats, Floats]:
+    def seen(
+        self, predictions: Floats, deviations_at: Callable[[Floats], Floats]
+    ) -> tuple[Floats, Floats, Floats]:
         """What codes tell of (m,) predictions, near these: numbers, variances, and by how much the
-        codes are likelier, in logarithms, than such numbers would be."""
+        codes are likelier, in logarithms, than such numbers would be.
+
+        ``deviations_at`` says how labels deviate from (k,) predictions.
+        """
         nodes = np.linspace(self.grid[0], self.grid[-1], _NODES)
+        deviation = deviations_at(nodes)[:, None]
         edges = (self.grid[1:] + self.grid[:-1]) / 2
         z = (edges - nodes[:, None]) / deviation
         ends = np.zeros((_NODES, 1))
@@ -72,6 +78,6 @@ class CodeRows:
         log, score, told = (
             np.concatenate(each, axis=1)[place] for each in (logs, scores, informations)
         )
-        told = np.maximum(told, _LEAST / deviation**2)
+        told = np.maximum(told, _LEAST / deviation[place[0], 0] ** 2)
         likelier = log + score**2 / (2 * told) - np.log(told) / 2
         return nodes[place[0]] + score / told, 1 / told, likelier

@@ -1,6 +1,7 @@
 """Ridge regression on random features from noisy sums, with a scale of each column learned.
 
-Sums are linear in predictions (:mod:`labelveil.feature_party.ridge.law`), so that their marginal
+Sums are linear in predictions (:mod:`labelveil.feature_party.ridge.law`), and these nearly so in
+what is linear in features (:mod:`labelveil.feature_party.ridge.links`), so that the marginal
 likelihood has a closed form; its gradient finds the scale of each column, the amplitudes and the
 labels' own deviation. Which columns matter decides everything: noise leaves few sums to learn from.
 
@@ -30,6 +31,7 @@ from labelveil.feature_party.learning.optimizers import Optimizer
 from labelveil.feature_party.ridge.codes import CodeRows
 from labelveil.feature_party.ridge.evidence import Posterior, Seen, falling
 from labelveil.feature_party.ridge.law import SumRows, as_normal
+from labelveil.feature_party.ridge.links import Line, Link
 from labelveil.feature_party.ridge.ridge import (
     IN_CACHE,
     Ridge,
@@ -43,7 +45,7 @@ from labelveil.feature_party.ridge.wave_sums import SummedRows, WaveSums
 FEATURES = 300
 _WEIGHINGS = 4
 """How often sums are weighed by how far they are off, before coefficients are final."""
-STEPS, STEPS_AGAIN = 45, 20
+STEPS = (45, 20)
 _RATE = 0.1
 _EVENTS, _CELLS = 40_000, 2_000_000
 """Events by which scales are learned, and their numbers in all columns, at most; about as many of
@@ -60,8 +62,8 @@ _DIRECTIONS = 20
 """In which what is not known of predictions is told apart."""
 _SAMPLE = 2_000
 """Rows by which it is measured how sure predictions are."""
-_DEVIATION, _AMPLITUDE = 1 / 8, 1 / 4
-"""Of labels around predictions, and of predictions: what is expected, as shares of the range."""
+_DEVIATION = 1 / 8
+"""Of labels around predictions: what is expected, as a share of the range."""
 _QUARTERS = range(-11, 10)
 """Deviations that are tried, as quarters of a doubling from what is expected: every other one, up
 and down as long as sums get likelier, and then the best one's neighbours."""
@@ -100,6 +102,8 @@ class RidgeFit:
     steps
         In which scales are learned, and in which they are learned on around what was then
         predicted.
+    link
+        How predictions follow from what is linear in features; they are that themselves by default.
     """
 
     def __init__(
@@ -113,15 +117,17 @@ class RidgeFit:
         codes: CodeRows | None = None,
         along: float = 1.0,
         waves: int | None = None,
-        steps: tuple[int, int] | None = None,
+        steps: Sequence[int] | None = None,
+        link: Link | None = None,
     ) -> None:
         draw = torch.Generator().manual_seed(seed)
         count = inputs.shape[1]
         self.all_sums = self.data = data
         self.few_sums, self.places = data, np.arange(data.sums.size)
         self.range = upper - lower
+        self.link = link or Line(self.range)
         self.inputs = inputs if isinstance(inputs, Sparse) else dense(inputs)
-        self.steps, waves = steps or (STEPS, STEPS_AGAIN), waves or FEATURES
+        self.steps, waves = steps or STEPS, waves or FEATURES
         kept = torch.rand(count, waves, generator=draw) < along
         kept |= ~kept.any(dim=0)  # a wave along no column would be a constant
         self.frequencies = torch.randn(count, waves, generator=draw) * kept
@@ -132,13 +138,13 @@ class RidgeFit:
         self.first = math.log(start / (spread * math.sqrt(count)))
         self.log_scales = torch.full((count,), self.first).requires_grad_()
         # amplitude of the waves, and that of linear features relative to it
-        self.logs = torch.log(torch.tensor([_AMPLITUDE, 0.5])).requires_grad_()
+        self.logs = torch.log(torch.tensor([self.link.amplitude, 0.5])).requires_grad_()
         self.centre = self.logs.detach().clone()
         self.deviation = _DEVIATION  # as a share of the range
         self.draw = draw
-        # an offset is what was once predicted; where labels are not clipped it does not matter
+        # an offset is what was once predicted, unless labels are not clipped
         self.first_predictions = np.full(rows, np.nan)
-        self.first_predictions[data.rows] = data.offsets
+        self.first_predictions[data.rows] = np.where(data.open_ended, data.average, data.offsets)
         self.far: Floats | None = None  # (G,) how far sums are from predicted ones
         if data.sums.size > _SUMS:
             drawn = torch.randperm(data.sums.size, generator=draw)[:_SUMS]
@@ -163,10 +169,11 @@ class RidgeFit:
         many = self.few_sums is not self.all_sums
         self.data = self.few_sums
         of_few = self.constant_evidence() if many else constant
-        self.predictions, self.far = self.first_predictions.copy(), None
+        self.z, self.far = self.link.inverse(self.first_predictions.copy()), None
         some = len(self._picked()) < self.all_sums.groups.size
         weighed = not self.all_sums.open_ended.all()
-        again = some or weighed or self.codes is not None
+        curved = not isinstance(self.link, Line)
+        again = some or weighed or curved or self.codes is not None
         for steps in self.steps if again else self.steps[:1]:
             self._learn_by_few(steps, after_step)
             ridge = self._solved(of_few, weighed)
@@ -182,8 +189,8 @@ class RidgeFit:
 
     @property
     def amplitude(self) -> float:
-        """Deviation that coefficients are expected to have, in units of the label."""
-        return float(self.logs[0].detach().exp()) * self.range
+        """Deviation that coefficients are expected to have."""
+        return float(self.logs[0].detach().exp()) * self.link.unit
 
     @property
     def _waves(self) -> int:
@@ -206,7 +213,7 @@ class RidgeFit:
         """Take what a ridge predicts, of all events that have a part in what is solved next."""
         all_rows = self.data is self.all_sums or self.codes is not None
         rows = slice(None) if all_rows else self.data.rows
-        self.predictions[rows] = ridge.predict(self._of(rows))
+        self.z[rows] = ridge.linear_part(self._of(rows))
 
     @property
     def _own(self) -> Indices | slice:
@@ -214,14 +221,19 @@ class RidgeFit:
         return slice(None) if self.data is self.all_sums else self.places
 
     def _linearize(self, picked: torch.Tensor | None = None) -> None:
-        """Sums as linear functions of predictions, in units of the labels' range.
+        """Sums as linear functions of z, which is measured in the link's unit, all of them in units
+        of the labels' range.
 
         Where only some events are ``picked`` those stand for all by what new predictions differ
         from these in, and not by these.
         """
+        link, unit = self.link, self.link.unit
         deviation = self.deviation * self.range
-        mean, variance, slope = self.data.moments(self.predictions, deviation)
-        linear = slope * self.predictions[self.data.rows]
+        deviations = deviation * link.relative_deviation(self.z)
+        mean, variance, slope = self.data.moments(link.mean(self.z), deviations)
+        z = self.z[self.data.rows]
+        slope = slope * link.slope(z)
+        linear = slope * z
         if picked is not None:
             events, groups = picked.numpy(), self.data.groups
             there = np.bincount(groups[events], minlength=self.data.sums.size)
@@ -231,14 +243,19 @@ class RidgeFit:
             linear = some
         rest = (self.data.sums - self.data.by_group(mean - linear)) / self.range
         self.targets = torch.as_tensor(rest)
-        self.slopes = torch.as_tensor(slope, dtype=torch.float32)
+        self.slopes = torch.as_tensor(slope * (unit / self.range), dtype=torch.float32)
         self.within = self.data.by_group(variance) / self.range**2
         self._weigh()
         if self.codes is not None:
-            near = self.predictions[self.codes.rows]
-            seen, variance, likelier = self.codes.seen(near, deviation)
-            told = seen / self.range, variance / self.range**2, likelier
-            self.seen, self.seen_variance, self.likelier = map(torch.as_tensor, told)
+            near = self.z[self.codes.rows]
+            mean, slope = link.mean(near), link.slope(near)
+            seen, variance, likelier = self.codes.seen(
+                mean, lambda labels: deviation * link.relative_deviation(link.inverse(labels))
+            )
+            # near there a number that was seen is one of z, of another density
+            told = (near + (seen - mean) / slope) / unit, variance / (unit * slope) ** 2
+            likelier = likelier - np.log(slope * (unit / self.range))
+            self.seen, self.seen_variance, self.likelier = map(torch.as_tensor, (*told, likelier))
 
     def _weigh(self) -> None:
         """Sums as normal numbers: of their own variance, or of one by how far they are off."""
@@ -278,7 +295,8 @@ class RidgeFit:
     def constant_evidence(self) -> float:
         """Log of the sums' likelihood if predictions were one constant, at its best deviation."""
         found = []
-        self.predictions, self.far = self.first_predictions, None
+        link, self.link = self.link, Line(self.range)
+        self.z, self.far = self.first_predictions, None
         for self.deviation in _DEVIATIONS:
             self._linearize()
             whitened, size = self.targets.numpy(), self.variance.numpy()
@@ -294,7 +312,7 @@ class RidgeFit:
             log_det = math.log(precision) + np.log(size).sum()
             prior = (math.log(self.deviation / _DEVIATION) / _SPREAD) ** 2
             found.append(float(-0.5 * (fit + log_det + prior)) + likelier)
-        self.deviation = _DEVIATION
+        self.deviation, self.link = _DEVIATION, link
         return max(found)
 
     def _learn(self, steps: int, picked: torch.Tensor, after_step: Callable[[], object]) -> None:
@@ -442,30 +460,36 @@ class RidgeFit:
                 self.far[self._own] = self._posterior(sums, coded).misses(of_sums)
                 self._weigh()
             known = self._posterior(sums, coded)
-            factor, coefficients = known.factor, self._sizes * known.mean[:, 0]
+            factor = known.factor
+            coefficients = self._sizes * known.mean[:, 0] * self.link.unit
             features = features_of_rows(
                 sample, self.log_scales.exp(), self.frequencies, self.phases, self.logs[1].exp()
             )
-            weighed = (features.double() * self._sizes).T
+            z = (features.double() @ coefficients).numpy()
+            slopes = torch.as_tensor(self.link.slope(z) * self.link.unit)
+            weighed = (slopes[:, None] * features.double() * self._sizes).T
             spread = torch.linalg.solve_triangular(factor, weighed, upper=False)
             moments = spread @ spread.T / spread.shape[1]
             _, axes = torch.linalg.eigh(moments)
             axes = axes[:, -_DIRECTIONS:]
             unknown = torch.linalg.solve_triangular(factor.T, axes, upper=True)
-            unknown = unknown * self._sizes[:, None] * self.range
+            unknown = unknown * self._sizes[:, None] * self.link.unit
+            relative = self.link.relative_deviation(z)
+            deviation = self.deviation * self.range * float(np.sqrt(np.mean(relative**2)))
             # the mean of this and of one constant, by how likely the sums are under each
             share = float(scipy.special.expit(known.evidence - constant))
-            average = float(features.double().mean(dim=0) @ coefficients)
+            average = float(z.mean())
             coefficients = share * coefficients
             coefficients[0] += (1 - share) * average
         return Ridge(
+            link=self.link,
             scales=self.log_scales.detach().exp(),
             frequencies=self.frequencies,
             phases=self.phases,
             linear=float(self.logs[1].detach().exp()),
-            coefficients=coefficients * self.range,
-            deviation=self.deviation * self.range,
-            doubt=float(spread.square().sum(dim=0).mean().sqrt()) * self.range,
+            coefficients=coefficients,
+            deviation=deviation,
+            doubt=float(spread.square().sum(dim=0).mean().sqrt()),
             gain=known.evidence - constant,
             unknown=unknown,
         )

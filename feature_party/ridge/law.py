@@ -34,7 +34,9 @@ off, at least, in deviations of that."""
 _ROWS_AT_ONCE = 1 << 14
 
 
-def clipped_moments(means: Floats, deviation: float, widths: Floats) -> tuple[Floats, Floats]:
+def clipped_moments(
+    means: Floats, deviation: Floats | float, widths: Floats
+) -> tuple[Floats, Floats]:
     """Mean and variance of ``clip(u, -h, h)`` for normal u: (n,) of each, h > 0."""
     low, high = (-widths - means) / deviation, (widths - means) / deviation
     below, above = ndtr(low), ndtr(-high)
@@ -48,7 +50,7 @@ def clipped_moments(means: Floats, deviation: float, widths: Floats) -> tuple[Fl
     return mean, np.maximum(square - mean**2, 0.0)
 
 
-def inside_share(means: Floats, deviation: float, widths: Floats) -> Floats:
+def inside_share(means: Floats, deviation: Floats | float, widths: Floats) -> Floats:
     """(n,) probabilities that a normal number is not clipped."""
     return np.asarray(ndtr((widths - means) / deviation) - ndtr((-widths - means) / deviation))
 
@@ -149,17 +151,25 @@ class SumRows:
             noise=self.noise[groups],
         )
 
-    def moments(self, predictions: Floats, deviation: float) -> tuple[Floats, Floats, Floats]:
-        """Mean, variance and slope of each (m,) event's part, given the predictions of all rows."""
-        mean = predictions[self.rows] - self.offsets
-        variance, slope = np.full(mean.shape, deviation**2), np.ones(mean.shape)
+    def moments(self, predictions: Floats, deviations: Floats) -> tuple[Floats, Floats, Floats]:
+        """Mean, variance and slope of each (m,) event's part, given the predictions of all rows and
+        how labels deviate from them."""
+        mean, deviations = predictions[self.rows] - self.offsets, deviations[self.rows]
+        variance, slope = deviations**2, np.ones(mean.shape)
         clipped = np.flatnonzero(~self.open_ended)  # all others are what they are
         for start in range(0, clipped.size, _ROWS_AT_ONCE):
             some = clipped[start : start + _ROWS_AT_ONCE]
-            means, widths = mean[some], self.widths[some]
+            means, deviation, widths = mean[some], deviations[some], self.widths[some]
             mean[some], variance[some] = clipped_moments(means, deviation, widths)
             slope[some] = inside_share(means, deviation, widths)
         return self.weights * mean, self.weights**2 * variance, self.weights * slope
+
+    @property
+    def average(self) -> float:
+        """About the mean label: of clipped ones offsets say most of it. NaN if no sum says any."""
+        whole, there = self.by_group(self.weights), self.by_group(self.weights * self.offsets)
+        told = float(np.sum(whole**2 / self.noise))
+        return float(np.sum(whole * (self.sums + there) / self.noise)) / told if told else np.nan
 
     def by_group(self, values: Floats) -> Floats:
         """(G,) sums of (m,) numbers."""

@@ -1,8 +1,8 @@
 """Ridge regression on random features, with a scale of each column: what predicts.
 
-The prediction is ``f(x) = m + a·(s x) + Σ_j b_j cos(ω_j·(s x) + φ_j)`` with normal coefficients: a
-Gaussian process with a linear and a squared-exponential kernel on columns scaled by s, in random
-features.
+The prediction is a function (:mod:`labelveil.feature_party.ridge.links`) of
+``z(x) = m + a·(s x) + Σ_j b_j cos(ω_j·(s x) + φ_j)`` with normal coefficients: a Gaussian process
+with a linear and a squared-exponential kernel on columns scaled by s, in random features.
 
 Source: Rahimi and Recht, *Random Features for Large-Scale Kernel Machines*, NeurIPS 2007.
 """
@@ -17,6 +17,7 @@ import scipy
 import torch
 
 from labelveil.common.arrays import Floats, Singles
+from labelveil.feature_party.ridge.links import Link
 
 IN_CACHE = 1 << 10
 """Rows whose waves a processor's cache holds."""
@@ -62,15 +63,16 @@ def along(rows: Sparse, frequencies: torch.Tensor) -> torch.Tensor:
 class Ridge:
     """What was learned: predictions in units of the label, and how likely the sums are."""
 
+    link: Link
     scales: torch.Tensor  # (F,)
     frequencies: torch.Tensor  # (F, D)
     phases: torch.Tensor  # (D,)
     linear: float  # amplitude of linear features, relative to the others'
-    coefficients: torch.Tensor  # (1 + F + D,) float64: labels may be of any size
-    deviation: float  # of labels around what could be predicted of them
+    coefficients: torch.Tensor  # (1 + F + D,) float64, of z: labels may be of any size
+    deviation: float  # of labels around what could be predicted of them, in the mean of squares
     doubt: float  # deviation of predictions from that, a posteriori
     gain: float  # log of how much likelier the sums are than under one constant prediction
-    unknown: torch.Tensor  # (1 + F + D, K) float64: features of what is not known of predictions
+    unknown: torch.Tensor  # (1 + F + D, K) float64: features of what is not known of z
 
     @property
     def miss(self) -> float:
@@ -79,6 +81,10 @@ class Ridge:
 
     def predict(self, inputs: Rows) -> Floats:
         """(n,) expected labels of (n, F) rows; not clipped to any bounds."""
+        return self.link.mean(self.linear_part(inputs))
+
+    def linear_part(self, inputs: Rows) -> Floats:
+        """(n,) z of (n, F) rows, that expected labels are functions of."""
         return self._of_features(inputs, self.coefficients)
 
     def predict_with_doubts(self, inputs: Rows) -> tuple[Floats, Floats]:
@@ -88,7 +94,8 @@ class Ridge:
         """
         factors = torch.cat([self.coefficients[:, None], self.unknown], dim=1)
         found = self._of_features(inputs, factors)
-        return found[:, 0], found[:, 1:]
+        z = found[:, 0]
+        return self.link.mean(z), self.link.slope(z)[:, None] * found[:, 1:]
 
     def _of_features(self, inputs: Rows, factors: torch.Tensor) -> Floats:
         ridge = self.scales, self.frequencies, self.phases, self.linear

@@ -28,6 +28,7 @@ from labelveil.feature_party.join.shards import JoinedShards
 from labelveil.feature_party.model.encoding import Encoder
 from labelveil.feature_party.model.several_labels import LabelModels
 from labelveil.feature_party.model.trees import Trees, TreesShape
+from labelveil.feature_party.ridge.links import Cube
 from labelveil.feature_party.ridge.ridge import Ridge
 from labelveil.label_party.config import sections
 from labelveil.label_party.events.submitted import Submitted
@@ -98,10 +99,12 @@ def _one(name: str) -> Callable[[Path], Any]:
 
 def _sums_model(folder: Path) -> Any:
     table, numbers = pl.DataFrame({"x": [0.5, 1.5]}), dict[str, Any]()
-    for field in fields(Ridge):
+    for field in fields(Ridge)[1:]:
         numbers[field.name] = torch.zeros(1) if field.type == "torch.Tensor" else 0.0
     boosted = Boosted(Trees(TreesShape((0,), (), 1, 1, 1, 1, 0)), 0.0, 0.5)
-    model = SumsModel(Encoder.fit(table), (Ridge(**numbers),), Lattice.between(0, 1), boosted)
+    model = SumsModel(
+        Encoder.fit(table), (Ridge(Cube(0.0, 1.0), **numbers),), Lattice.between(0, 1), boosted
+    )
     SavedSums(model, SumsFacts((), 0, 0.0, "", 0, "", "y")).save(folder)
     document = json.loads((folder / "model.json").read_text())
     return [sorted(set(_paths(document))), _fields(Ridge), _fields(TreesShape)]

@@ -47,7 +47,7 @@ def test_trees_see_edges_from_sums_alone(answer: lv.PrivateSums) -> None:
     function's, which an even plane is the best of."""
     data = SumRows.from_answers([answer])
     near = np.full(ROWS, 5.0)
-    points = boost(X, data, near, 1.0, 0).predict(X)
+    points = boost(X, data, near, np.ones(near.size), 0).predict(X)
     plane = np.column_stack([np.ones(ROWS), X])
     left = Y - plane @ np.linalg.lstsq(plane, Y, rcond=None)[0]
     assert np.mean((points - Y) ** 2) < np.mean(left**2) / 3
@@ -68,7 +68,7 @@ def test_a_sum_that_is_near_predictions_says_more_than_one_that_is_far_off(
     far = np.abs(noisy.sums + data.by_group(data.offsets - near)) + 1e-3
 
     def error(*more: Any) -> float:
-        found = boost(X, noisy, near, 1.0, 0, *more)
+        found = boost(X, noisy, near, np.ones(near.size), 0, *more)
         assert found is not None
         return float(np.mean((found.predict(X) - Y) ** 2))
 
@@ -82,10 +82,10 @@ def test_models_of_too_many_sums_draw_theirs(
     """Together they have seen most, and are better than one model of as few."""
     monkeypatch.setattr(boosting, "_MOST_GROUPS", 100)
     data, near = SumRows.from_answers([answer]), np.full(ROWS, 5.0)
-    found = boost(X, data, near, 1.0, 0)
+    found = boost(X, data, near, np.ones(near.size), 0)
     assert found is not None
     few = data.select(np.arange(0, data.sums.size, 3))
-    alone = boost(X, few, near, 1.0, 0)
+    alone = boost(X, few, near, np.ones(near.size), 0)
     assert alone is not None
     mine, its = (np.mean((each.predict(X) - Y) ** 2) for each in (found, alone))
     assert mine < 0.15 * Y.var()
@@ -160,7 +160,7 @@ def test_sums_of_labels_that_are_all_clipped_teach_no_trees(answer: lv.PrivateSu
     def boosted(widths: np.ndarray) -> Boosted | None:
         question = lv.GroupQuestion(LATTICE, asked.groups, widths, asked.offsets)
         sums = lv.group_sums(Y, question, epsilon=20)
-        return boost(X, SumRows.from_answers([sums]), near, 1e-3, 0)
+        return boost(X, SumRows.from_answers([sums]), near, np.full(near.size, 1e-3), 0)
 
     assert boosted(narrow) is None
     narrow[::2] = asked.half_widths[::2]  # every other group is told as ever

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from scipy.stats import norm
 
 import labelveil as lv
+from labelveil.common.arrays import Floats
 from labelveil.common.errors import ConfigError, DataError
 
 pytest.importorskip("torch", reason="the features party needs torch")
@@ -29,16 +31,21 @@ def likelihood(rows: CodeRows, channel: int, code: int, mean: float, deviation: 
     return sum(p * each[code] for p, each in zip(law, rows.channels[channel], strict=True))
 
 
+def everywhere(deviation: float) -> Callable[[Floats], Floats]:
+    """As labels deviate from any prediction."""
+    return lambda predictions: np.full(predictions.shape, deviation)
+
+
 def test_a_code_counts_as_what_its_likelihood_says_nearby() -> None:
     grid, rng = np.array([2.0, 3.0, 5.0, 6.0]), np.random.default_rng(6)
     channels = [rng.dirichlet(np.ones(outputs), 4) for outputs in (2, 3)]
     rows = CodeRows(np.arange(5), np.arange(5), grid, channels, 4.0)
     near, deviation, step = 3.5, 0.8, 1e-4  # a node: the 96th of 256 steps
-    seen, variance, likelier = rows.seen(np.full(5, near), deviation)
+    seen, variance, likelier = rows.seen(np.full(5, near), everywhere(deviation))
     for beyond, end in ((1.0, 2.0), (99.0, 6.0)):  # nothing is told nearer than at the last node
         for found, at_end in zip(
-            rows.seen(np.full(5, beyond), deviation),
-            rows.seen(np.full(5, end), deviation),
+            rows.seen(np.full(5, beyond), everywhere(deviation)),
+            rows.seen(np.full(5, end), everywhere(deviation)),
             strict=True,
         ):
             assert np.array_equal(found, at_end)
@@ -63,7 +70,7 @@ def test_a_code_that_tells_nothing_counts_for_next_to_nothing_in_any_unit() -> N
     for unit in (1e-3, 1.0, 1e3):
         grid, channels = unit * np.array([2.0, 3.0, 5.0]), [np.full((3, 2), 0.5)]
         rows = CodeRows(np.arange(2), np.arange(2), grid, channels, 4.0 * unit)
-        seen, variance, likelier = rows.seen(np.full(2, 3.5 * unit), 0.8 * unit)
+        seen, variance, likelier = rows.seen(np.full(2, 3.5 * unit), everywhere(0.8 * unit))
         assert np.isfinite(likelier).all()
         np.testing.assert_allclose(seen, 3.5 * unit, rtol=1e-3)
         assert (variance / unit**2 > 1e6).all()
@@ -75,7 +82,7 @@ def test_codes_are_right_on_average() -> None:
     codes = lv.randomize_labels(np.tile([0.0, 10.0], 200), lower=0, upper=10, epsilon=1)
     problem = problem_of(codes, codes.codes)
     rows = CodeRows.from_problem(problem, codes.codes, np.arange(400))
-    seen, variance, _ = rows.seen(np.full(400, 5.0), 1.0)
+    seen, variance, _ = rows.seen(np.full(400, 5.0), everywhere(1.0))
     # whatever the channel: averaged over what labels near 5 are sent as, it is 5
     law = norm.pdf(problem.grid, 5, 1) / norm.pdf(problem.grid, 5, 1).sum()
     sent = law @ problem.channel
@@ -139,5 +146,7 @@ def test_an_output_that_no_label_has_tells_nothing_and_spoils_nothing() -> None:
     of_two = CodeRows(rows, np.array([0, 1, 1, 0]), grid, [channel], 1.0)
     of_three = CodeRows(rows, np.array([0, 2, 2, 0]), grid, [more], 1.0)
     near = np.array([0.2, 0.9, 1.6, 2.0])
-    for same, other in zip(of_two.seen(near, 0.5), of_three.seen(near, 0.5), strict=True):
+    for same, other in zip(
+        of_two.seen(near, everywhere(0.5)), of_three.seen(near, everywhere(0.5)), strict=True
+    ):
         np.testing.assert_allclose(other, same, rtol=1e-12)

@@ -68,7 +68,7 @@ def test_answers_are_told_apart_in_units_of_the_label() -> None:
     assert data.noise.tolist() == pytest.approx(
         [each**2 for answer in answers for each in answer.deviations.tolist()]
     )
-    mean, variance, slope = data.moments(np.full(7, 2.5), 0.5)
+    mean, variance, slope = data.moments(np.full(7, 2.5), np.full(7, 0.5))
     # of those that are not clipped: labels less their offsets, times their weights
     assert mean[1:4].tolist() == [0.5, 4.5, -0.5]
     assert variance[1:4].tolist() == [0.25, 2.25, 0.25]
@@ -113,7 +113,7 @@ def test_sums_that_were_drawn_have_their_law() -> None:
         ]
         sums.append(np.concatenate([answer.values for answer in answers]))
     data = SumRows.from_answers(answers)
-    mean, variance, slope = data.moments(predictions, deviation)
+    mean, variance, slope = data.moments(predictions, np.full(2 * rows, deviation))
     expected = data.by_group(mean)
     spread = np.sqrt(data.by_group(variance) + data.noise)
     for group in range(data.sums.size):
@@ -122,7 +122,7 @@ def test_sums_that_were_drawn_have_their_law() -> None:
         assert np.std(drawn) == pytest.approx(spread[group], rel=0.1)
         assert not mean_fits(drawn, expected[group] + spread[group] / 2)
     # the slope is the derivative of the mean
-    moved = data.moments(predictions + 1e-4, deviation)[0]
+    moved = data.moments(predictions + 1e-4, np.full(2 * rows, deviation))[0]
     assert slope == pytest.approx((moved - mean) / 1e-4, abs=1e-3)
 
 

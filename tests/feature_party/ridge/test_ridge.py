@@ -77,7 +77,7 @@ def unequal(monkeypatch: pytest.MonkeyPatch) -> tuple[np.ndarray, np.ndarray]:
 def test_of_large_groups_some_events_stand_for_all(unequal: tuple[np.ndarray, np.ndarray]) -> None:
     inputs, groups = unequal
     fit = RidgeFit(inputs, rows_of(groups, np.zeros(ROWS)), 0, 10, 0)
-    fit.predictions = fit.first_predictions
+    fit.z = fit.first_predictions
     fit._linearize()
     picked = fit._picked()
     whole, there = np.bincount(groups), np.bincount(groups[picked.numpy()])
@@ -193,7 +193,7 @@ def test_scales_are_learned_by_some_sums_and_coefficients_by_all(
     """What a step costs is bounded; of 40 sums out of 400 scales are found, and no more is known
     of coefficients than all of them tell."""
     monkeypatch.setattr(ridges, "_SUMS", 40)
-    for name, steps in (("STEPS", 15), ("STEPS_AGAIN", 3), ("FEATURES", 40)):
+    for name, steps in (("STEPS", (15, 3)), ("FEATURES", 40)):
         monkeypatch.setattr(ridges, name, steps)
     rng = np.random.default_rng(6)
     rows = 1200
@@ -275,7 +275,7 @@ def small(noise: float = 1.0, coded: bool = False, groups: int = 30) -> RidgeFit
 def test_the_evidence_is_the_likelihood_of_sums_and_codes_and_is_climbed(coded: bool) -> None:
     """Against a normal law of all of them at once, in covariances, and differences of it."""
     fit = small(coded=coded)
-    fit.predictions, picked = fit.first_predictions, fit._picked()
+    fit.z, picked = fit.first_predictions, fit._picked()
     fit._linearize()
     ridge = fit.log_scales.exp(), fit.frequencies, fit.phases, fit.logs[1].exp()
     with torch.no_grad():
@@ -336,7 +336,7 @@ def test_where_a_constant_is_far_likelier_the_mean_is_predicted(
     points = ridge.predict(fit.inputs)
     assert points.std() > 0.5
     others = ~np.isin(fit.data.groups, fit.places)
-    assert fit.predictions[:200][others].std() > 0.5
+    assert fit.z[:200][others].std() > 0.5
     assert ridge.miss == pytest.approx((ridge.deviation**2 + ridge.doubt**2) ** 0.5)
 
 
@@ -349,7 +349,7 @@ def test_codes_are_looked_at_around_what_is_predicted_whichever_sums_teach_scale
 
     def noted(ridge: Ridge) -> None:
         predict(ridge)
-        spread.append(float(fit.predictions[200:].std()))
+        spread.append(float(fit.z[200:].std()))
 
     monkeypatch.setattr(fit, "_predict", noted)
     fit.run(constant=-1e6)
@@ -386,7 +386,7 @@ def test_of_neighbouring_deviations_the_likeliest_is_taken() -> None:
     found = []
     for noise in (0.1, 0.3, 1.0, 3.0):
         fit = small(noise, groups=200)
-        fit.predictions, picked = fit.first_predictions, fit._picked()
+        fit.z, picked = fit.first_predictions, fit._picked()
         fit._linearize(picked)
         fit._learn_deviation(picked)
         best = round(4 * np.log2(fit.deviation / ridges._DEVIATION))
@@ -413,7 +413,7 @@ def test_of_picked_events_each_stands_for_as_many_as_are_left_out(
 ) -> None:
     inputs, groups = unequal
     fit = RidgeFit(inputs, rows_of(groups, np.full(ROWS, 3.0)), 0, 10, 0)
-    fit.predictions = fit.first_predictions + 7  # alike in all of them
+    fit.z = fit.first_predictions + 7  # alike in all of them
     fit._linearize()
     whole = fit.targets.clone()
     fit._linearize(fit._picked())
@@ -423,7 +423,7 @@ def test_of_picked_events_each_stands_for_as_many_as_are_left_out(
 def test_a_sum_that_is_far_off_counts_for_less() -> None:
     """Of Laplace noise alone a miss r has the variance r b, with b its scale."""
     fit = small(noise=20.0)
-    fit.predictions = fit.first_predictions
+    fit.z = fit.first_predictions
     fit._linearize()
     own = fit.variance.clone()
     fit.far = np.full(30, np.nan)
@@ -453,7 +453,7 @@ def test_scales_follow_the_slope_of_the_evidence() -> None:
         problem_of(codes, codes.codes), codes.codes, np.arange(2_000, 3_000)
     )
     fit = RidgeFit(inputs, rows_of(groups, labels[:2_000]), 0, 10, 0, codes=beside)
-    fit.predictions, picked = fit.first_predictions, fit._picked()
+    fit.z, picked = fit.first_predictions, fit._picked()
     fit._linearize()
 
     part, coded = fit._part(picked), fit._parts_of_codes(fit.few_codes)

@@ -220,6 +220,21 @@ def test_what_was_decided_is_said_with_its_reasons(
             f" events at ε = 0.5{rest}",
         ),
         (
+            1, 8_000,  # codes of so many are worth 1,088 labels
+            "sums over groups in five rounds, as they tell 1.5 times as much as codes of 8,000"
+            f" events at ε = 1{rest}",
+        ),
+        (
+            1, 10_000,
+            "codes in three rounds, as sums over groups tell 1.5 times as much as codes of 10,000"
+            f" events at ε = 1, below 2{rest}",
+        ),
+        (
+            1.1, 6_000,
+            "codes in three rounds, as sums over groups tell 1.3 times as much as codes of 6,000"
+            f" events at ε = 1.1, below 1.4{rest}",
+        ),
+        (
             0.5, 8_000,
             "sums over groups in five rounds, as they tell 3.0 times as much as codes of 8,000"
             f" events at ε = 0.5{rest}",

@@ -137,7 +137,7 @@ def test_one_message_is_sent_where_public_facts_say_that_nothing_can_be_asked(
 
 def test_a_submitted_population_is_asked_about_whatever_the_labels_are_of() -> None:
     given = RIGHT | {"randomizer": "auto", "submit_population": True, "quiet": True}
-    decided = Settings(**given).decided(4_000, others="3 events are not among the labels")
+    decided = Settings(**given).decided(20_000, others="3 events are not among the labels")
     assert decided.shares == [0.15, 0.25, 0.6]
 
 

@@ -144,7 +144,8 @@ class RidgeFit:
         self.draw = draw
         # an offset is what was once predicted, unless labels are not clipped
         self.first_predictions = np.full(rows, np.nan)
-        self.first_predictions[data.rows] = np.where(data.open_ended, data.average, data.offsets)
+        level = self.link.mean(np.zeros(1))
+        self.first_predictions[data.rows] = np.where(data.open_ended, level, data.offsets)
         self.far: Floats | None = None  # (G,) how far sums are from predicted ones
         if data.sums.size > _SUMS:
             drawn = torch.randperm(data.sums.size, generator=draw)[:_SUMS]
@@ -220,15 +221,14 @@ class RidgeFit:
         """Which of all sums are those that are learned from now."""
         return slice(None) if self.data is self.all_sums else self.places
 
-    def _linearize(self, picked: torch.Tensor | None = None) -> None:
+    def _linearize(self, picked: torch.Tensor | None = None, link: Link | None = None) -> None:
         """Sums as linear functions of z, which is measured in the link's unit, all of them in units
         of the labels' range.
 
         Where only some events are ``picked`` those stand for all by what new predictions differ
         from these in, and not by these.
         """
-        link, unit = self.link, self.link.unit
-        deviation = self.deviation * self.range
+        link, deviation = link or self.link, self.deviation * self.range
         deviations = deviation * link.relative_deviation(self.z)
         mean, variance, slope = self.data.moments(link.mean(self.z), deviations)
         z = self.z[self.data.rows]
@@ -243,7 +243,7 @@ class RidgeFit:
             linear = some
         rest = (self.data.sums - self.data.by_group(mean - linear)) / self.range
         self.targets = torch.as_tensor(rest)
-        self.slopes = torch.as_tensor(slope * (unit / self.range), dtype=torch.float32)
+        self.slopes = torch.as_tensor(slope * (link.unit / self.range), dtype=torch.float32)
         self.within = self.data.by_group(variance) / self.range**2
         self._weigh()
         if self.codes is not None:
@@ -253,8 +253,8 @@ class RidgeFit:
                 mean, lambda labels: deviation * link.relative_deviation(link.inverse(labels))
             )
             # near there a number that was seen is one of z, of another density
-            told = (near + (seen - mean) / slope) / unit, variance / (unit * slope) ** 2
-            likelier = likelier - np.log(slope * (unit / self.range))
+            told = (near + (seen - mean) / slope) / link.unit, variance / (link.unit * slope) ** 2
+            likelier = likelier - np.log(slope * (link.unit / self.range))
             self.seen, self.seen_variance, self.likelier = map(torch.as_tensor, (*told, likelier))
 
     def _weigh(self) -> None:
@@ -294,11 +294,10 @@ class RidgeFit:
 
     def constant_evidence(self) -> float:
         """Log of the sums' likelihood if predictions were one constant, at its best deviation."""
-        found = []
-        link, self.link = self.link, Line(self.range)
+        found, line = [], Line(self.range)
         self.z, self.far = self.first_predictions, None
         for self.deviation in _DEVIATIONS:
-            self._linearize()
+            self._linearize(link=line)
             whitened, size = self.targets.numpy(), self.variance.numpy()
             constant = self.data.by_group(self.slopes.double().numpy())
             likelier = 0.0
@@ -312,7 +311,7 @@ class RidgeFit:
             log_det = math.log(precision) + np.log(size).sum()
             prior = (math.log(self.deviation / _DEVIATION) / _SPREAD) ** 2
             found.append(float(-0.5 * (fit + log_det + prior)) + likelier)
-        self.deviation, self.link = _DEVIATION, link
+        self.deviation = _DEVIATION
         return max(found)
 
     def _learn(self, steps: int, picked: torch.Tensor, after_step: Callable[[], object]) -> None:

@@ -37,6 +37,7 @@ from labelveil.feature_party.ridge import fit as ridges
 from labelveil.feature_party.ridge.columns import columns_of
 from labelveil.feature_party.ridge.fit import RidgeFit, _most_of_each
 from labelveil.feature_party.ridge.law import SumRows
+from labelveil.feature_party.ridge.links import Cube
 from labelveil.feature_party.schema import NOTHING
 from tests.approved import approved
 from tests.feature_party.worlds import thresholds_channel
@@ -419,5 +420,7 @@ def test_constants_of_a_fit_are_those_of_the_labels_range() -> None:
     assert (fit.frequencies != 0).all()
     assert (shorter.frequencies != 0).any(dim=0).all()  # a wave along no column is a constant
     assert float((shorter.frequencies != 0).double().mean()) == pytest.approx(0.625, abs=0.1)
-    np.testing.assert_array_equal(fit.first_predictions, data.average)  # none is clipped
+    np.testing.assert_array_equal(fit.first_predictions, 0)  # where none is clipped, at the level
+    cubed = RidgeFit(inputs, data, -3.0, 3.0, 0, link=Cube(-3.0, 2.0))
+    np.testing.assert_array_equal(cubed.first_predictions, -1.0)
     assert scoring.FEWEST == 20

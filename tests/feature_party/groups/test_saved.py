@@ -27,6 +27,7 @@ from labelveil.feature_party.groups.model import SumsModel
 from labelveil.feature_party.groups.saved import SavedSums, SumsFacts, is_of_sums, load_trained
 from labelveil.feature_party.groups.scoring import ScoreQuestion
 from labelveil.feature_party.model.several_labels import LabelModels
+from labelveil.feature_party.ridge.links import Cube, Line
 from labelveil.feature_party.ridge.ridge import Ridge
 
 FACTS = SumsFacts(("ab",), 200, 5.0, "", 0, "id", "y", ("take care",))
@@ -113,6 +114,24 @@ def test_models_of_many_values_predict_and_so_do_those_of_format_1(tmp_path: Pat
         SavedSums.load(tmp_path)
 
 
+def test_ridges_of_format_2_predict_by_terms(saved: SavedSums, tmp_path: Path) -> None:
+    """Before format 3 nobody wrote how expected labels follow from what is linear in features."""
+    assert {type(ridge.link) for ridge in saved.model.ridges} == {Line, Cube}
+    ridges = tuple(replace(ridge, link=Line(10.0)) for ridge in saved.model.ridges)
+    old = replace(saved, model=replace(saved.model, ridges=ridges))
+    old.save(tmp_path)
+    path = tmp_path / "model.json"
+    data = json.loads(path.read_text())
+    assert [each.pop("cube") for each in data["ridges"]] == [None] * 4
+    path.write_text(json.dumps({**data, "format": f"{SUMS_MODEL.name}/2"}))
+    again = SavedSums.load(tmp_path)
+    assert all(ridge.link == Line() for ridge in again.model.ridges)
+    width = ridges[0].scales.numel()
+    rows = np.random.default_rng(0).normal(size=(9, width)).astype(np.float32)
+    for read, kept in zip(again.model.ridges, ridges, strict=True):
+        np.testing.assert_array_equal(read.predict(rows), kept.predict(rows))
+
+
 @pytest.mark.parametrize("text", ["[" * 200_000, "{", '{"format": [', "\0", "null", "{}", ""])
 def test_what_is_no_model_of_any_kind_is_said_in_a_line(text: str, tmp_path: Path) -> None:
     """Whoever is given a model asks of its kind first: nesting must not end that in a traceback."""
@@ -162,6 +181,17 @@ def test_what_is_damaged_is_said_in_a_line(saved: SavedSums, tmp_path: Path) -> 
         ({"format": newer}, "is newer than"),
         ({"ridges": data["ridges"][:1]}, "is damaged"),
         ({"ridges": [{**each, "linear": "much"} for each in data["ridges"]]}, "is damaged"),
+        *(
+            ({"ridges": [{**each, "cube": cube} for each in data["ridges"]]}, "is damaged")
+            for cube in (
+                3,
+                "much",
+                {},
+                {"lower": 0},
+                {"lower": 0, "level": 0},
+                {"lower": 0, "level": -1.0},
+            )
+        ),
         ({"lattice": [0, 10]}, "is damaged"),
         *(({"most_values": most}, "is damaged") for most in (0, -1, None, "much")),
         ({"facts": {}}, "is damaged"),

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import labelveil as lv
+from labelveil.common.mechanisms.group_sums import GroupQuestion, Lattice
 from labelveil.feature_party.notebook.sources import problem_of
 from labelveil.feature_party.ridge.codes import CodeRows
 from labelveil.feature_party.ridge.fit import RidgeFit
@@ -94,3 +95,33 @@ def test_a_model_of_sums_takes_both_kinds() -> None:
     sums = lv.group_sums(labels, lv.ask_groups(table, epsilon=2, lower=0, upper=8), epsilon=2)
     model = lv.LabelDPRegressor().fit(table, [sums])
     assert {type(ridge.link) for ridge in model.model_.ridges} == {Line, Cube}
+
+
+def test_the_average_is_of_labels_and_of_offsets_where_they_are_clipped() -> None:
+    labels = np.arange(12.0)
+    data = rows_of(np.arange(12) % 3, labels)
+    assert data.average == pytest.approx(5.5)
+    clipped = replace(data, offsets=np.full(12, 4.0), sums=np.array([2.0, -2.0, 6.0]))
+    assert clipped.average == pytest.approx(4.5)
+    louder = replace(data, noise=np.array([1e-9, 1.0, 1.0]))
+    assert louder.average == pytest.approx(labels[::3].mean())
+    signs = np.repeat([1.0, -1.0], 6)
+    assert np.isnan(replace(data, weights=signs).average)
+
+
+def test_sums_of_differences_are_learned_from_too() -> None:
+    """Weights that cancel say of no level: predictions begin at the least there is."""
+    x = np.linspace(-1, 1, 200)
+    table, labels = pl.DataFrame({"x": x}), 20 + 10 * x
+    weights = np.where(x > 0, 1, -1)
+    question = GroupQuestion(
+        Lattice(0, 40, 40),
+        np.arange(200) % 20,
+        np.full(20, 40),
+        np.array([20]),
+        weights=weights,
+    )
+    sums = lv.group_sums(labels, question, epsilon=8)
+    points = lv.LabelDPRegressor().fit(table, [sums]).predict(table)
+    assert np.isfinite(points).all()
+    assert np.corrcoef(points, labels)[0, 1] > 0.8

@@ -171,7 +171,13 @@ def test_what_sums_know_nothing_of_is_refused(changes: dict[str, Any], message: 
         ({"epsilon": 0.5}, 20_000, "groups", 5),
         ({"epsilon": 0.5}, 1_000_000, "groups", 5),
         ({"epsilon": 0.7}, 4_000, "groups", 3),
-        ({"epsilon": 0.75}, 4_000, "codes", 3),
+        ({"epsilon": 0.75}, 20_000, "codes", 3),
+        # codes of few events are worth few labels
+        ({"epsilon": 0.75}, 4_000, "groups", 3),
+        ({"epsilon": 1}, 9_150, "groups", 5),
+        ({"epsilon": 1}, 9_250, "codes", 3),
+        ({"epsilon": 1.05}, 4_000, "groups", 5),
+        ({"epsilon": 1.06}, 4_000, "codes", 3),
         # codes of fewer events have no rounds
         ({"epsilon": 1.2}, 3_999, "groups", 5),
         ({"epsilon": 1.25}, 3_999, "codes", 1),

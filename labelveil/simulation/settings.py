@@ -32,7 +32,7 @@ LEAST_GAIN = 2.0
 FEW_LABELS, LEAST_GAIN_OF_FEW = 1_250, 1.4
 """Where codes in rounds are worth fewer labels than that, they tell little apart that sums do not,
 so that these need to tell less: at ε = 1 sums keep 7 % less of five sets' errors than codes in
-rounds, in geometric mean, of up to 8,000 events, and 7 % more of three sets' of more than 17,000."""
+rounds, in geometric mean, of up to 8,000 events, and of more than 17,000 7 % more of three."""
 LEAST_GAIN_OF_ROUNDS = 1.1
 """How many times as much codes have to tell in rounds: with 1.13, at ε = 4, four of ten sets keep
 10 to 24 % less than with one message, five as much, and one of 5,620 events keeps 14 % more."""

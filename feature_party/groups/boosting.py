@@ -87,10 +87,10 @@ def boost(
     """Learn from sums over (n, F) rows.
 
     (n,) ``near`` are predictions of all rows, around which sums are lines and labels have these
-    (n,) ``deviations``, and (G,) ``far`` is by
-    how much sums miss these, if that is to say what each tells, as Laplace's law has it. Of each
-    range of ``one_of`` one column at most is 1, and all others are 0. None where no sum has a
-    slope, all labels being clipped. ``ConfigError`` if LightGBM cannot be loaded.
+    (n,) ``deviations``, and (G,) ``far`` is by how much sums miss these, if that is to say what
+    each tells, as Laplace's law has it. Of each range of ``one_of`` one column at most is 1, and
+    all others are 0. None where no sum has a slope, all labels being clipped. ``ConfigError`` if
+    LightGBM cannot be loaded.
     """
     moments, variances, slopes = data.moments(near, deviations)
     targets = data.sums - data.by_group(moments - slopes * near[data.rows])

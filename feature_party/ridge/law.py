@@ -31,6 +31,8 @@ from labelveil.common.mechanisms.group_sums import NO_GROUP, PrivateSums
 _LEAST_NORMAL = 1e-6
 """Variance of what is normal in a sum, at least, as a share of its noise's; and how far a sum is
 off, at least, in deviations of that."""
+_LEAST_NOISE = 1e-6
+"""Variance of noise, at least, as a share of what is normal beside it."""
 _ROWS_AT_ONCE = 1 << 14
 
 
@@ -61,7 +63,8 @@ def as_normal(misses: Floats, within: Floats, noise: Floats) -> tuple[Floats, Fl
 
     ``within`` are variances of what is normal in them, ``noise`` those of Laplace's.
     """
-    size = np.sqrt(noise / 2)
+    # of less noise the two sides below are alike to the last digits
+    size = np.sqrt(np.maximum(noise, _LEAST_NOISE * within) / 2)
     within = np.maximum(within, _LEAST_NORMAL * noise)
     # that of no event may miss by nothing, where the ratio below is 0 / 0
     misses = np.maximum(misses, _LEAST_NORMAL * np.sqrt(within))

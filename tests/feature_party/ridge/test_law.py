@@ -179,3 +179,12 @@ def test_of_laplace_noise_alone_a_miss_is_as_likely_as_that_says() -> None:
     none = as_normal(np.zeros(1), np.zeros(1), np.full(1, 2 * size**2))
     assert np.isfinite(none).all()
     assert none[0] > 0
+
+
+def test_sums_of_next_to_no_noise_are_normal() -> None:
+    """As of two steps at ε = 40: a difference of two numbers of 10¹² is less than their digits."""
+    misses, within = np.array([1e-3, 0.1, 1.0, 5.0]), np.ones(4)
+    for noise in (1e-5, 1e-6 / 1.01, 1e-9, 1e-12, 1e-18):
+        variance, likelier = as_normal(misses, within, np.full(4, noise))
+        np.testing.assert_allclose(variance, 1 + noise, rtol=1e-3)
+        np.testing.assert_allclose(likelier, 0, atol=1e-3)

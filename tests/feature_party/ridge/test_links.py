@@ -125,3 +125,17 @@ def test_sums_of_differences_are_learned_from_too() -> None:
     points = lv.LabelDPRegressor().fit(table, [sums]).predict(table)
     assert np.isfinite(points).all()
     assert np.corrcoef(points, labels)[0, 1] > 0.8
+
+
+def test_where_a_constant_is_far_likelier_a_cube_predicts_the_mean() -> None:
+    """Around a constant a cube is a line: the mean of its predictions, far off, would be double."""
+    rng = np.random.default_rng(6)
+    inputs = rng.normal(size=(400, 2)).astype(np.float32)
+    labels = np.exp(1.5 * inputs[:, 0]).clip(0, 40)
+    data = rows_of(np.argsort(np.argsort(inputs[:, 0])) // 10, labels)
+
+    link = Cube.around(data.average, 0, 40)
+    fit = RidgeFit(inputs, data, 0, 40, 0, waves=40, steps=(10, 5), link=link)
+    points = fit.run(constant=1e6).predict(inputs)
+    assert points.std() < 1e-6
+    assert points.mean() == pytest.approx(labels.mean(), rel=0.1)

@@ -162,6 +162,19 @@ class Grid:
         return cls(points)
 
     @classmethod
+    def from_zero(cls, upper: float, count: int) -> Grid:
+        """``count`` >= 2 points from 0 to ``upper``, where labels are amounts or counts, most of
+        them small: a quarter as far apart as equally spaced ones at 0, 1.75 times at ``upper``.
+
+        No function is used whose last digit depends on the machine: a grid is public, and made
+        again to check a release.
+        """
+        _check_bounds(0.0, upper)
+        _check_count(count)
+        t = np.arange(count) / (count - 1)
+        return cls(upper * (t * (1 + 3 * t) / 4))
+
+    @classmethod
     def default(
         cls, lower: float, upper: float, rows: int, epsilon: float, *, whole: bool = False
     ) -> Grid:
@@ -169,13 +182,16 @@ class Grid:
 
         Whole bounds at most 128 apart give steps of :func:`whole_step`. Otherwise the number of
         points k is such that Theorem 7's √(k/n) spends about a sixteenth of ε on the prior, within
-        16 … 512; up to that number a range of integers again gets one point for each.
+        16 … 512; up to that number a range of integers again gets one point for each. From 0 on
+        they are those of :meth:`from_zero`, unless that put several between two integers.
         """
         _check_bounds(lower, upper)
         affordable = int(min(max(rows * (epsilon / 16) ** 2, 16), INTEGER_RANGE))
         step = whole_step(lower, upper, whole=whole)
         if step is not None and upper - lower <= max(128, affordable):
             return cls.from_step(lower, upper, step)
+        if lower == 0 and (step is None or upper >= 4 * (affordable - 1)):
+            return cls.from_zero(upper, affordable)
         return cls.from_count(lower, upper, affordable)
 
     @property

@@ -110,11 +110,15 @@ def quantized(means: Floats, strata: int) -> Floats:
 
 
 def unpaid_grid(points: Floats) -> Grid:
-    """The grid to ask on: as fine as it may be, where a histogram afforded no more even ``points``.
+    """The grid to ask on: as fine as it may be, where a histogram afforded no more ``points``.
 
     Between 16 points a price of 1 and one of 1,000 are sent alike; a question is paid by nobody.
-    Points that are not evenly spaced, or one for each whole number, were chosen: they stay.
+    Points that are spaced as none are by default, or one for each whole number, were chosen: they
+    stay.
     """
     finest = Grid.default(points[0], points[-1], 1 << 40, 1.0, whole=True)
-    even = np.allclose(points, np.linspace(points[0], points[-1], points.size))
-    return finest if even and len(finest) > points.size else Grid(points)
+    usual = [Grid.from_count(points[0], points[-1], points.size)]
+    if points[0] == 0:
+        usual.append(Grid.from_zero(points[-1], points.size))
+    by_default = any(np.allclose(points, grid.points) for grid in usual)
+    return finest if by_default and len(finest) > points.size else Grid(points)

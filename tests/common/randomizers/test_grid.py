@@ -76,6 +76,19 @@ def test_labels_that_may_lie_anywhere_have_ten_steps(upper: int, points: int) ->
     assert len(Grid.default(0, upper, 1000, 1.0)) == points
 
 
+def test_points_from_0_are_denser_there() -> None:
+    """Amounts are mostly small: of 16 points a quarter and seven quarters of an even gap."""
+    points = Grid.default(0, 20_000, 1_000, 0.5).points
+    t = np.arange(16) / 15
+    assert points.tolist() == (20_000 * (t * (1 + 3 * t) / 4)).tolist()
+    assert points[1] == pytest.approx(20_000 / 15 * 0.3)
+    assert points[-1] - points[-2] == pytest.approx(20_000 / 15 * 1.7)
+    assert np.ptp(np.diff(Grid.default(1, 20_001, 1_000, 0.5).points)) < 1e-9
+    # 64 points of 200 whole numbers: some would lie between two neighbouring ones
+    assert np.ptp(np.diff(Grid.default(0, 200, 16_384, 1.0).points)) < 1e-9
+    assert np.diff(Grid.default(0, 252, 16_384, 1.0).points)[0] >= 1
+
+
 def test_what_placing_labels_does_to_them() -> None:
     grid, labels = Grid.from_step(0, 1, 0.1), np.array([0.0, 0.1, 0.3, 0.25, 0.99, 2.0, -1.0])
     moved = sum(map(grid.rounding_effect, (labels[:3], labels[3:])), RoundingEffect())

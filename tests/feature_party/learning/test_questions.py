@@ -91,6 +91,8 @@ def test_a_question_says_of_each_point_what_the_model_says_of_its_cell() -> None
     ("points", "asked"),
     [
         (np.linspace(0, 1000, 16), 512),  # all that a histogram of few events affords
+        (Grid.from_zero(1000, 16).points, 512),
+        (Grid.from_zero(20_000, 40).points + 1, 40),  # from 1 on none are spaced so by default
         (np.linspace(0, 300, 16), 301),  # whole numbers
         (np.linspace(0.5, 2.25, 40), 512),
         (np.linspace(0, 52, 53), 53),  # whole numbers already

@@ -114,6 +114,7 @@ class Explained:
         return {
             "verdict": self.verdict,
             **self.share.to_json("estimated_r2"),
+            "estimated_r2_is_bound": self.share.is_bound,
             **self.error.to_json("estimated_mse"),
             "estimated_constant_mse": self.constant,
             "told_by": "sums" if self.sums else "codes",

@@ -48,6 +48,11 @@ class Measured:
         value, half = float(terms.mean()), level * error
         return cls(value, value - half, value + half)
 
+    @property
+    def is_bound(self) -> bool:
+        """Whether the figure is an end of its own interval, so that it says no more than this."""
+        return self.value in (self.low, self.high)
+
     def within(self, lowest: float, highest: float) -> Measured:
         """The same for readers, of a figure that cannot lie elsewhere: noise may take it there."""
         value, low, high = (

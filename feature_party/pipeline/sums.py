@@ -231,6 +231,7 @@ def scored_facts(score: Score) -> dict[str, Any]:
         "holdout_rows": score.events,
         "verdict": compared(score.r2),
         **score.r2.to_json("estimated_r2"),
+        "estimated_r2_is_bound": score.r2.is_bound,
         **score.mse.to_json("estimated_mse"),
         **score.reference_mse.to_json("estimated_constant_mse"),
     }

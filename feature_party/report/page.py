@@ -286,6 +286,8 @@ def _tables(inputs: ReportInputs) -> dict[str, dict[str, str]]:
 
 
 def _cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float):
         return number(value, 5)
     if isinstance(value, int):

@@ -10,7 +10,8 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,9 @@ def ratings(rows: int) -> pl.DataFrame:
     )
 
 
+_CONFIG = ("--config", config_file("label_party"))
+
+
 class World:
     """Both parties with one table between them, and the release made."""
 
@@ -88,39 +92,41 @@ class World:
         if not self.settings.submitted:
             where = self.place.label_party
             run_party(
-                LABEL_PROGRAM, ["release", "--config", config_file("label_party")],
+                LABEL_PROGRAM, ["release", *_CONFIG],
                 where, self.place.logs / "release.log",
             )  # fmt: skip
 
     def run(self, *options: str) -> dict[str, float]:
         """Fetch, join, train, predict, evaluate and report: CPU seconds, and the most memory."""
         place = self.place
-        config = ["--config", config_file("label_party")]
-        serve = ["serve", *config, "--port-file", str(place.port_file)]
-        place.port_file.unlink(missing_ok=True)
-        with serving(serve, place.label_party, place.logs / "s.log", place.port_file) as port:
-            command = ["run", "--address", f"127.0.0.1:{port}", *options]
+        with self._served() as address:
+            command = ["run", "--address", address, *options]
             if not self.settings.shares:
                 return self.features_party(*command)
-            watch = ["watch", *config, "--quiet"]
+            watch = ["watch", *_CONFIG, "--quiet"]
             with Party(LABEL_PROGRAM, watch, place.label_party, place.logs / "watch.log"):
                 return self.features_party(*command)
 
     def run_by_shards(self) -> dict[str, float]:
         """The same one command after another, events in shards on disk: all CPU seconds, and the
         most memory of any process."""
-        place = self.place
-        config = ["--config", config_file("label_party")]
-        serve = ["serve", *config, "--port-file", str(place.port_file)]
-        place.port_file.unlink(missing_ok=True)
-        with serving(serve, place.label_party, place.logs / "s.log", place.port_file) as port:
-            done = [self.features_party("fetch", "--address", f"127.0.0.1:{port}")]
+        with self._served() as address:
+            done = [self.features_party("fetch", "--address", address)]
         done.append(self.features_party("join", "--set", "engine.workers=2"))
         done.append(self.features_party("train", "--set", "training.shards=encoded"))
         done += [self.features_party(command) for command in ("evaluate", "predict")]
         return {
             "cpu": sum(each["cpu"] for each in done), "peak": max(each["peak"] for each in done)
         }  # fmt: skip
+
+    @contextmanager
+    def _served(self) -> Iterator[str]:
+        """The address at which the labels party serves meanwhile."""
+        place = self.place
+        serve = ["serve", *_CONFIG, "--port-file", str(place.port_file)]
+        place.port_file.unlink(missing_ok=True)
+        with serving(serve, place.label_party, place.logs / "s.log", place.port_file) as port:
+            yield f"127.0.0.1:{port}"
 
     def features_party(self, *command: str) -> dict[str, float]:
         """CPU seconds and the most memory of one command."""

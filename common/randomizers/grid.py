@@ -195,6 +195,15 @@ class Grid:
         return cls.from_count(lower, upper, affordable)
 
     @property
+    def spaced_by_default(self) -> bool:
+        """Whether its points lie as :meth:`default` may place so many between these ends, now or,
+        from 0 on, in releases of before: equally spaced."""
+        spacings = [Grid.from_count(self.lower, self.upper, len(self))]
+        if self.lower == 0:
+            spacings.append(Grid.from_zero(self.upper, len(self)))
+        return any(np.allclose(self.points, grid.points) for grid in spacings)
+
+    @property
     def lower(self) -> float:
         return float(self.points[0])
 

@@ -50,8 +50,9 @@ class Measured:
 
     @property
     def is_bound(self) -> bool:
-        """Whether the figure is an end of its own interval, so that it says no more than this."""
-        return self.value in (self.low, self.high)
+        """Whether the figure is an end of its own interval, so that it says no more than this; a
+        figure that is NaN is none."""
+        return self.value == self.low or self.value == self.high
 
     def within(self, lowest: float, highest: float) -> Measured:
         """The same for readers, of a figure that cannot lie elsewhere: noise may take it there."""

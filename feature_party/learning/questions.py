@@ -116,9 +116,5 @@ def unpaid_grid(points: Floats) -> Grid:
     Points that are spaced as none are by default, or one for each whole number, were chosen: they
     stay.
     """
-    finest = Grid.default(points[0], points[-1], 1 << 40, 1.0, whole=True)
-    usual = [Grid.from_count(points[0], points[-1], points.size)]
-    if points[0] == 0:
-        usual.append(Grid.from_zero(points[-1], points.size))
-    by_default = any(np.allclose(points, grid.points) for grid in usual)
-    return finest if by_default and len(finest) > points.size else Grid(points)
+    grid, finest = Grid(points), Grid.default(points[0], points[-1], 1 << 40, 1.0, whole=True)
+    return finest if grid.spaced_by_default and len(finest) > len(grid) else grid

@@ -188,9 +188,10 @@ def test_what_sums_tell_takes_the_place_of_what_codes_told() -> None:
     assert "codes_r2" not in alone
     assert (alone["assumption_free_r2_low"], alone["assumption_free_mse_high"]) == (-0.1, 6.5)
     assert CLIPPED.to_json() == {"bound": 20.0, "share_above": 0.034, **alone}
-    ends = [(0.35, 0.27, 0.43), (1.0, 0.3, 1.0), (0.0, 0.0, 0.2)]
+    nan = math.nan
+    ends = [(0.35, 0.27, 0.43), (1.0, 0.3, 1.0), (0.0, 0.0, 0.2), (nan, nan, nan)]
     said = [replace(FOUND, share=Measured(*share)).to_json() for share in ends]
-    assert [one["estimated_r2_is_bound"] for one in said] == [False, True, True]
+    assert [one["estimated_r2_is_bound"] for one in said] == [False, True, True, False]
 
 
 def test_clipped_labels_are_called_so() -> None:
